@@ -46,7 +46,8 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
     }
     if (engine->tokenizer != NULL)
         parts.stop_ids = weir_tokenizer_stop_ids(engine->tokenizer, &parts.n_stop_ids);
-    return weir_service_open(&engine->service, &parts, error);
+    WEIR_TRY(weir_service_open(&engine->service, &parts, error));
+    return weir_service_start(engine->service, error);
 }
 
 weir_status weir_engine_open_sessions(

@@ -321,6 +321,10 @@ const float *weir_service_last_row(
 /* Draws for all items of a step that have these. */
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits);
 
+/* service.c: what the engine thread does between two waits: ends moves, runs calls, admits jobs,
+ * and unless it is the last turn takes a step. Returns false if no sequence could be computed. */
+bool weir_service_turn(weir_service *service, bool is_last);
+
 /* step.c: one step. Returns false if no sequence could be computed. */
 bool weir_service_step(weir_service *service);
 

@@ -95,8 +95,11 @@ static bool drop_tails(reclaim *r)
 {
     bool any = false;
     if (lacks_tables_only(r->request)) return false;
-    for (int32_t i = 0; r->holders->prefix != NULL && i < r->request->n_items; i++)
-        any = weir_prefix_release_tail(r->holders->prefix, r->request->items[i].sequence) || any;
+    for (int32_t i = 0; r->holders->prefix != NULL && i < r->request->n_items; i++) {
+        const weir_kv_sequence *const sequence = r->request->items[i].sequence;
+        any = weir_prefix_release_extensions(r->holders->prefix, sequence) || any;
+        any = weir_prefix_release_tail(r->holders->prefix, sequence) || any;
+    }
     return any;
 }
 

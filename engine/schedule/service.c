@@ -55,6 +55,23 @@ static void end_moves(weir_service *service)
     service->has_news = service->has_news || blocks || states;
 }
 
+bool weir_service_turn(weir_service *service, bool is_last)
+{
+    weir_step_times_resume(&service->times);
+    end_moves(service);
+    run_calls(service);
+    weir_service_admit(service);
+    weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
+    /* Cancelled jobs are gone, whether or not a step follows. */
+    if (service->has_news) weir_service_publish(service);
+    weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
+    if (is_last) return false;
+    const bool has_stepped = weir_service_step(service);
+    if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
+    weir_step_times_add(&service->times, WEIR_STEP_TEND);
+    return has_stepped;
+}
+
 static void *engine_thread(void *user)
 {
     enum { IDLE_TURNS = 2 }; /* the first may have freed something for the next */
@@ -79,18 +96,9 @@ static void *engine_thread(void *user)
         pthread_mutex_unlock(&service->lock);
         for (weir_job *job = service->running; stop && job != NULL; job = job->next)
             atomic_store(&job->is_cancelled, true);
-        weir_step_times_resume(&service->times);
-        end_moves(service);
-        run_calls(service);
-        weir_service_admit(service);
-        weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
-        /* Cancelled jobs are gone, whether or not a step follows. */
-        if (service->has_news) weir_service_publish(service);
-        weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
+        const bool has_stepped = weir_service_turn(service, stop);
         if (stop) return NULL;
-        n_idle = weir_service_step(service) ? 0 : n_idle + (n_idle < IDLE_TURNS);
-        if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
-        weir_step_times_add(&service->times, WEIR_STEP_TEND);
+        n_idle = has_stepped ? 0 : n_idle + (n_idle < IDLE_TURNS);
     }
 }
 
@@ -239,14 +247,18 @@ weir_status weir_service_open(
     if (status == WEIR_OK) weir_runner_measure(parts->runner, &service->times);
     if (status == WEIR_OK)
         weir_service_publish(service); /* free pages are published before the first step */
-    if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
-        status = weir_error_set(error, WEIR_ENOMEM, "cannot start the engine thread");
-    service->has_thread = status == WEIR_OK;
     if (status != WEIR_OK)
         weir_service_close(service);
     else
         *out = service;
     return status;
+}
+
+weir_status weir_service_start(weir_service *service, weir_error *error)
+{
+    service->has_thread = pthread_create(&service->thread, NULL, engine_thread, service) == 0;
+    if (service->has_thread) return WEIR_OK;
+    return weir_error_set(error, WEIR_ENOMEM, "cannot start the engine thread");
 }
 
 void weir_service_close(weir_service *service)

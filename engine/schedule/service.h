@@ -226,9 +226,10 @@ typedef struct weir_service_parts {
     const weir_service_policy *policy;
 } weir_service_parts;
 
-/* Opens the slots and starts the engine thread. */
+/* Opens the slots. Jobs may be submitted; they run once the engine thread is started. */
 WEIR_MUST_CHECK weir_status
 weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_service_start(weir_service *service, weir_error *error);
 /* Cancels running jobs and ends the thread. All jobs must have been released. */
 void weir_service_close(weir_service *service);
 

@@ -154,7 +154,8 @@ static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, 
         const int64_t rows = weir_kv_rows_at(table, h), first = rows / WEIR_PAGE_TOKENS,
                       end = kv_pages_per_head(rows + n_new);
         for (int64_t p = first; p < end; p++)
-            if (needs_page(store, table->pages[h * table->capacity + p], p == first))
+            if (p >= table->n_pages ||
+                needs_page(store, table->pages[h * table->capacity + p], p == first))
                 kv_want(store, &wanted, h, p);
     }
     return wanted;

@@ -229,6 +229,10 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted);
  * if that is the only other holder. For a sequence that has all other pages, and would need one
  * more for a copy. */
 bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *sequence);
+/* Drops what extends the run that holds this page, if only the cache holds all of it, so that
+ * release_tail can drop the run: what is in the lower tier is not dropped for lack of memory.
+ * Returns false if there is nothing. */
+bool weir_prefix_release_extensions(weir_prefix *prefix, const weir_kv_sequence *sequence);
 /* Drops the cached runs that only the tree and the sequence hold, from the end of the sequence as
  * far as no other one extends them. Returns false if there are none. For a sequence that is about
  * to lose rows. */

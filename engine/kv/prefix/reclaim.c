@@ -108,6 +108,25 @@ bool weir_prefix_release_tail(weir_prefix *prefix, const weir_kv_sequence *seque
     return leaf != NONE;
 }
 
+bool weir_prefix_release_extensions(weir_prefix *prefix, const weir_kv_sequence *sequence)
+{
+    const weir_kv_table *const table = &sequence->table;
+    const int64_t page = sequence->n_computed / RUN;
+    if (prefix->heads == 0 || page >= table->n_pages || table->is_pruned) return false;
+    const int32_t run = weir_kv_page_owner(prefix->store, table->pages[page]);
+    prefix_settle(prefix);
+    if (run == 0 || weir_kv_page_refs(prefix->store, table->pages[page]) != 2 ||
+        prefix->nodes[run].children == 0 || prefix->nodes[run].n_busy > 0)
+        return false;
+    while (prefix->nodes[run].children != 0) {
+        int32_t leaf = run;
+        for (int32_t at; (at = prefix->nodes[leaf].children) != 0; leaf = at)
+            while (at < 0) at = prefix->nodes[-at].stored.side[0];
+        prefix_drop_leaf(prefix, leaf);
+    }
+    return true;
+}
+
 /* The pages of a sequence that runs of the tree have are of runs above each other. */
 bool weir_prefix_release_shared(weir_prefix *prefix, const weir_kv_sequence *sequence)
 {

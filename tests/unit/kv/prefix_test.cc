@@ -155,6 +155,33 @@ TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
 }
 
+// A sequence that takes the beginning of a page needs one more page to write to; so it gets that of
+// the text it took the page from, with what extends it.
+TEST_P(Prefix, WhatExtendsTheLastPageIsReleased)
+{
+    open(40, 16, 8);
+    keep(text(200), nullptr, { 64, 100 });
+    Text other = text(120);
+    other[100] = 5;
+    weir_kv_sequence s = sequence(other);
+    const int32_t n = weir_prefix_match(prefix_, &s, nullptr, 119).n_rows;
+    EXPECT_EQ(n, cut(100));
+    EXPECT_FALSE(weir_prefix_release_tail(prefix_, &s)) << "others extend it";
+    EXPECT_EQ(weir_prefix_release_extensions(prefix_, &s), !is_paged()) << "pages are whole";
+    EXPECT_FALSE(weir_prefix_release_extensions(prefix_, &s));
+    sound();
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).n_nodes, is_paged() ? 3 : 2);
+    EXPECT_EQ(weir_prefix_release_tail(prefix_, &s), !is_paged());
+    expect_right(s);
+    keep(text(200), nullptr, { 64, 100 });
+    weir_kv_sequence second = sequence(text(180));
+    (void)weir_prefix_match(prefix_, &second, nullptr, 179);
+    weir_kv_sequence third = sequence(other);
+    (void)weir_prefix_match(prefix_, &third, nullptr, 119);
+    EXPECT_FALSE(weir_prefix_release_extensions(prefix_, &third)) << "a sequence uses them";
+    for (weir_kv_sequence *const one : { &s, &second, &third }) weir_kv_sequence_close(one);
+}
+
 TEST_P(Prefix, RandomSchedules)
 {
     for (int seed = 1; seed <= 20; seed++) {

@@ -131,4 +131,39 @@ TEST(SizeClasses, AStoreCountsPagesAsItsSpecificationDoes)
     }
 }
 
+/* The table of a sequence has entries for 8 pages of each head at first. While another one is pruned,
+ * pages are counted by head: those past the entries are missing, too. */
+TEST(SizeClasses, ATableThatOutgrowsItsEntriesCountsAllPages)
+{
+    const size_t caps[WEIR_TIER_COUNT] = {};
+    const weir_kv_geometry geometry = { 2, 32, 32, 0, 0 };
+    const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
+    const int32_t one_row[] = { 1, 1 };
+    weir_ledger *ledger = nullptr;
+    weir_kv_store *store = nullptr;
+    weir_kv_table pruned = {}, whole = {};
+    weir_error error = {};
+    weir_kv_spec spec = {};
+    spec.n_layers = 1;
+    spec.geometry = &geometry;
+    spec.formats = &format;
+    spec.n_pages = 10 * 2;
+    spec.max_rows = 640;
+    spec.evicts = true;
+    ASSERT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
+    ASSERT_EQ(weir_kv_store_open(&store, &spec, ledger, &error), WEIR_OK) << error.text;
+    for (weir_kv_table *const table : { &pruned, &whole })
+        ASSERT_EQ(weir_kv_table_open(table, store, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_kv_reserve_pruned(&pruned, store, one_row), WEIR_OK);
+    ASSERT_EQ(weir_kv_reserve(&whole, store, 512), WEIR_OK);
+    weir_kv_commit(&whole, 512);
+    ASSERT_EQ(whole.capacity, 8);
+    EXPECT_EQ(weir_kv_pages_others(weir_kv_reserve_pages(&whole, store, 128)), 4);
+    EXPECT_EQ(weir_kv_reserve(&whole, store, 128), WEIR_EFULL) << "2 pages are free";
+    EXPECT_EQ(weir_kv_reserve(&whole, store, 64), WEIR_OK);
+    for (weir_kv_table *const table : { &pruned, &whole }) weir_kv_table_close(table, store);
+    weir_kv_store_close(store);
+    weir_ledger_close(ledger);
+}
+
 } // namespace

@@ -1,0 +1,49 @@
+/* tests/unit/schedule/simulator/audit.h - what must hold of a service between two turns, whatever
+ * came before: pages, tables, cached sequences, bytes. */
+#pragma once
+#include "engine/kv/prefix/prefix.h"
+#include "engine/schedule/service.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A choice that has a slot. */
+typedef struct sim_choice {
+    void *user; /* of its request */
+    int64_t serial;
+    int32_t index, priority;
+    int32_t n_tokens, n_computed, n_answer;
+    int64_t n_pages;
+    bool is_waiting, is_stalled, is_reading, is_again;
+    bool is_decoding; /* its next row is of the answer, and has not been computed before */
+    bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
+    int32_t leader; /* its place in the list; -1: none */
+} sim_choice;
+/* Fills in the choices in order (preempt.c), at most one for each slot. Returns how many. */
+int32_t sim_choices(const weir_service *service, sim_choice *out);
+
+/* True if c holds the tokens [n_tokens] of the text. */
+bool sim_has_tokens(
+    const weir_service *service, const sim_choice *c, const int32_t *tokens, int32_t n_tokens
+);
+
+/* What does not change while a service is open. */
+typedef struct sim_fixed {
+    size_t host_bytes; /* charged, without those of requests */
+    int64_t n_cold_states; /* weir_prefix_limits.n_cold; each takes 4096 bytes of disk */
+} sim_fixed;
+size_t sim_host_bytes(const weir_service *service);
+
+/* NULL, or what is wrong; valid until the next call. Checks that
+ *   each page has as many holders as tables, the prefix cache and moves hold it
+ *   a page is free, or held by one of them
+ *   each table has pages for its rows; a free slot has none
+ *   invariants of the store and of the prefix cache
+ *   the ledger's totals are the sums of its accounts; memory is what was charged at the beginning,
+ *   disk is what the blocks and states there take */
+const char *sim_audit(const weir_service *service, const sim_fixed *fixed);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,145 @@
+#include "tests/unit/schedule/simulator/checks.h"
+
+#include <algorithm>
+#include <set>
+
+namespace sim {
+namespace {
+
+std::string name_of(const sim_choice &c)
+{
+    return request_of(c)->name() + " choice " + std::to_string(c.index);
+}
+
+bool is_before(const sim_choice &a, const sim_choice &b)
+{
+    if (a.priority != b.priority) return a.priority < b.priority;
+    return a.serial != b.serial ? a.serial < b.serial : a.index < b.index;
+}
+
+/* Rows of all its choices at most, in whole pages. */
+int64_t rows_of(const Request &r)
+{
+    const int64_t rows = static_cast<int64_t>(r.prompt.size()) + r.max_tokens;
+    return r.n_choices * ((rows + 63) / 64 * 64);
+}
+
+/* It has rows that a preemption takes. */
+bool has_rows(const sim_choice &c) { return !c.is_waiting && !c.is_reading && c.n_computed > 0; }
+
+} // namespace
+
+const sim_choice *find(const View &view, const sim_choice &c)
+{
+    for (const sim_choice &other : view)
+        if (other.user == c.user && other.index == c.index) return &other;
+    return nullptr;
+}
+
+std::string check_admission(
+    const std::vector<std::unique_ptr<Request>> &all, const Request &admitted, const View &view
+)
+{
+    const auto running = [&](int32_t client) {
+        std::set<const Request *> jobs;
+        for (const sim_choice &c : view)
+            if (request_of(c) != &admitted && request_of(c)->client == client)
+                jobs.insert(request_of(c));
+        return jobs.size();
+    };
+    const auto has_slot = [&](const Request *r) {
+        return std::any_of(view.begin(), view.end(), [&](const sim_choice &c) {
+            return request_of(c) == r;
+        });
+    };
+    std::vector<const Request *> waiting;
+    for (const auto &other : all)
+        if (other->job != nullptr && !other->is_done && !other->is_admitted &&
+            !has_slot(other.get()) && other.get() != &admitted && other->cancel_turn < 0 &&
+            (other->deadline_ns == 0 || other->deadline_ns > sim_clock_ns()))
+            waiting.push_back(other.get());
+    /* What may pass one that does not fit (docs/decisions/0047): simulation_test has the order and
+     * the bound of all that pass. */
+    const bool may_pass = std::any_of(waiting.begin(), waiting.end(), [&](const Request *other) {
+        return other->priority == admitted.priority && rows_of(admitted) <= rows_of(*other);
+    });
+    for (const Request *const other : waiting) {
+        const std::string pair = admitted.name() + " goes before " + other->name();
+        if (other->priority < admitted.priority) return pair + ", whose priority is better";
+        if (other->priority > admitted.priority || may_pass) continue;
+        if (other->client == admitted.client && other->number < admitted.number)
+            return pair + ", which its client sent first";
+        if (running(other->client) < running(admitted.client))
+            return pair + ", whose client has fewer running";
+    }
+    return "";
+}
+
+std::string check_victims(const View &before, const View &after, bool has_come)
+{
+    for (const sim_choice &c : after) {
+        const sim_choice *const past = find(before, c);
+        if (past == nullptr || !has_rows(*past) || c.n_computed >= past->n_computed) continue;
+        const auto goes_first = [&](const sim_choice &other) { return is_before(other, *past); };
+        const bool is_first = std::none_of(before.begin(), before.end(), goes_first) &&
+                              std::none_of(after.begin(), after.end(), goes_first);
+        if (is_first && !has_come) return name_of(c) + ", the first in order, lost its rows";
+        for (const sim_choice &other : after) {
+            const sim_choice *const was = find(before, other);
+            if (was != nullptr && has_rows(*was) && has_rows(other) && is_before(c, other) &&
+                other.n_computed >= was->n_computed)
+                return name_of(c) + " lost its rows, and " + name_of(other) +
+                       ", which goes after it, has its own";
+        }
+    }
+    return "";
+}
+
+std::string check_gaps(const View &before, const View &after, int64_t turn, int64_t *n_gaps)
+{
+    for (const sim_choice &past : before) {
+        const sim_choice *const now = find(after, past);
+        if (!past.is_decoding || past.is_last_cold || now == nullptr) continue;
+        if (now->is_stalled || now->n_computed < past.n_computed) continue; /* preempted */
+        *n_gaps += 1;
+        if (answer_of(past).token_turn != turn) return name_of(past) + ": a step without it";
+    }
+    return "";
+}
+
+std::string check_progress(const View &after, int64_t turn, bool is_withheld)
+{
+    /* Rows of a prompt that a step computes at least for one that others leave a quarter. */
+    enum { LEAST_ROWS = 8, PATIENCE = 12 };
+    std::vector<bool> has_progressed;
+    bool any = false; /* before it in order */
+    for (const sim_choice &c : after) {
+        Answer &answer = answer_of(c);
+        const bool own = answer.token_turn == turn || c.n_computed > answer.furthest;
+        answer.furthest = std::max(answer.furthest, c.n_computed);
+        has_progressed.push_back(own);
+    }
+    for (size_t i = 0; i < after.size(); i++) {
+        const sim_choice &c = after[i];
+        Answer &answer = answer_of(c);
+        bool follows = false;
+        int32_t at = c.leader;
+        for (size_t n = 0; at >= 0 && n < after.size(); n++) {
+            follows = follows || has_progressed[static_cast<size_t>(at)];
+            at = after[static_cast<size_t>(at)].leader;
+        }
+        any = any || has_progressed[i];
+        if (any || follows)
+            answer.patience = 0;
+        else if (!is_withheld)
+            answer.patience++;
+        /* With a policy a recomputed answer goes row by row, as it did at first. */
+        const int32_t least = request_of(c)->policy != nullptr ? 1 : LEAST_ROWS;
+        if (answer.patience > PATIENCE + c.n_tokens / least)
+            return name_of(c) + " has not got further for " + std::to_string(answer.patience) +
+                   " turns, nor has one before it";
+    }
+    return "";
+}
+
+} // namespace sim

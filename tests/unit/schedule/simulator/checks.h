@@ -1,0 +1,33 @@
+/* tests/unit/schedule/simulator/checks.h - what must hold between the choices of two turns, and of
+ * a job that is admitted. */
+#pragma once
+#include "tests/unit/schedule/simulator/request.h"
+
+namespace sim {
+
+/* Choices in order, as they are between two turns. */
+using View = std::vector<sim_choice>;
+
+inline Request *request_of(const sim_choice &c) { return static_cast<Request *>(c.user); }
+inline Answer &answer_of(const sim_choice &c)
+{
+    return request_of(c)->answers[static_cast<size_t>(c.index)];
+}
+/* The same choice in another view; nullptr: it is not there. */
+const sim_choice *find(const View &view, const sim_choice &c);
+
+/* All return what is wrong, or "". before, after: a turn. */
+
+/* A job that was queued and is admitted while `view` has slots. */
+std::string check_admission(
+    const std::vector<std::unique_ptr<Request>> &all, const Request &admitted, const View &view
+);
+/* Who lost rows is behind all who kept theirs, and not the first. has_come: a job was admitted in
+ * the turn, which may have been before it and be gone. */
+std::string check_victims(const View &before, const View &after, bool has_come);
+/* Each decoding sequence got a token in a step. */
+std::string check_gaps(const View &before, const View &after, int64_t turn, int64_t *n_gaps);
+/* Each sequence gets further. Counts turns in which nothing was withheld. */
+std::string check_progress(const View &after, int64_t turn, bool is_withheld);
+
+} // namespace sim

@@ -1,0 +1,233 @@
+#include "tests/unit/schedule/simulator/machine.h"
+
+#include <errno.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- threads --------------------------------------------------------------------------------- */
+enum { THREADS = 8 };
+
+typedef struct sim_thread {
+    weir_worker *worker; /* NULL: free */
+    void *(*run)(void *user);
+    void *user;
+    sem_t go, back; /* it may run; the engine may */
+    bool is_woken, is_over;
+} sim_thread;
+
+static sim_thread threads[THREADS];
+static _Thread_local sim_thread *self; /* NULL: the engine's */
+
+static sim_thread *thread_of(const weir_worker *worker)
+{
+    for (int i = 0; i < THREADS; i++)
+        if (threads[i].worker == worker) return &threads[i];
+    return NULL;
+}
+
+static void wait_for(sem_t *what)
+{
+    while (sem_wait(what) != 0) {
+    }
+}
+
+/* Called by the engine: the thread runs until it stops. */
+static void run(sim_thread *t)
+{
+    (void)sem_post(&t->go);
+    wait_for(&t->back);
+}
+
+/* Called by a worker. */
+static void stop(void)
+{
+    (void)sem_post(&self->back);
+    wait_for(&self->go);
+}
+
+static void *begin(void *user)
+{
+    self = user;
+    wait_for(&self->go);
+    (void)self->run(self->user);
+    self->is_over = true;
+    (void)sem_post(&self->back);
+    return NULL;
+}
+
+weir_status weir_worker_open(
+    weir_worker *worker, void *(*function)(void *user), void *user, const char *purpose,
+    weir_error *error
+)
+{
+    sim_thread *const t = thread_of(NULL);
+    if (t == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "the simulator has no thread that %s", purpose);
+    *t = (sim_thread){ .worker = worker, .run = function, .user = user, .is_woken = true };
+    (void)sem_init(&t->go, 0, 0);
+    (void)sem_init(&t->back, 0, 0);
+    worker->is_closing = false;
+    worker->has_thread = pthread_create(&worker->thread, NULL, begin, t) == 0;
+    if (worker->has_thread) return WEIR_OK;
+    t->worker = NULL;
+    return weir_error_set(error, WEIR_ENOMEM, "the thread that %s cannot be started", purpose);
+}
+
+void weir_worker_close(weir_worker *worker)
+{
+    if (!worker->has_thread) return;
+    sim_thread *const t = thread_of(worker);
+    worker->is_closing = true;
+    while (!t->is_over) run(t);
+    (void)pthread_join(worker->thread, NULL);
+    (void)sem_destroy(&t->go);
+    (void)sem_destroy(&t->back);
+    t->worker = NULL;
+    worker->has_thread = false;
+}
+
+/* Nothing runs at the same time. */
+void weir_worker_lock(weir_worker *worker) { (void)worker; }
+void weir_worker_unlock(weir_worker *worker) { (void)worker; }
+
+void weir_worker_wait(weir_worker *worker)
+{
+    if (self != NULL) {
+        self->is_woken = false;
+        stop();
+        return;
+    }
+    sim_thread *const t = thread_of(worker);
+    if (!t->is_woken || t->is_over) {
+        (void)fprintf(stderr, "the engine waits for a thread that has nothing to do\n");
+        abort();
+    }
+    run(t);
+}
+
+void weir_worker_wake(weir_worker *worker)
+{
+    if (self == NULL) thread_of(worker)->is_woken = true;
+}
+
+void sim_workers_run(int n)
+{
+    for (sim_thread *t = threads; t < threads + THREADS; t++)
+        for (int i = 0; i <= n && t->worker != NULL && t->is_woken; i++) run(t);
+}
+
+bool sim_workers_are_busy(void)
+{
+    for (const sim_thread *t = threads; t < threads + THREADS; t++)
+        if (t->worker != NULL && t->is_woken) return true;
+    return false;
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+enum { FILES = 4 };
+
+static struct {
+    sim_disk now;
+    int64_t n_calls, n_faults;
+    struct {
+        int fd; /* 0: free */
+        char *bytes;
+        size_t n;
+    } files[FILES];
+} disk;
+
+void sim_disk_reset(void)
+{
+    for (int i = 0; i < FILES; i++) free(disk.files[i].bytes);
+    memset(&disk, 0, sizeof disk);
+}
+void sim_disk_set(const sim_disk *set) { disk.now = *set; }
+int64_t sim_disk_faults(void) { return disk.n_faults; }
+
+/* The file up to `end`. NULL: there is no memory. */
+static char *bytes_of(int fd, size_t end)
+{
+    int i = 0;
+    while (i < FILES && disk.files[i].fd != fd && disk.files[i].fd != 0) i++;
+    if (i == FILES) return NULL;
+    disk.files[i].fd = fd;
+    if (end <= disk.files[i].n) return disk.files[i].bytes;
+    char *const more = realloc(disk.files[i].bytes, 2 * end);
+    if (more == NULL) return NULL;
+    memset(more + disk.files[i].n, 0, 2 * end - disk.files[i].n);
+    disk.files[i].bytes = more;
+    disk.files[i].n = 2 * end;
+    return more;
+}
+
+/* One of 256 chances of each kind, in order of the calls. */
+static bool happens(int of_256, uint32_t kind)
+{
+    const uint32_t x = ((uint32_t)disk.n_calls * 4 + kind + disk.now.seed * UINT32_C(2654435761)) *
+                       UINT32_C(2246822519);
+    const bool yes = (int)((x ^ x >> 15) * UINT32_C(3266489917) >> 24) < of_256;
+    disk.n_faults += yes;
+    return yes;
+}
+
+static ssize_t disk_write(int fd, const struct iovec *pieces, int n_pieces, off_t at)
+{
+    size_t end = (size_t)at, done = 0, left;
+    if (self != NULL) stop();
+    disk.n_calls++;
+    if (happens(disk.now.write_fails, 0)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    for (int i = 0; i < n_pieces; i++) end += pieces[i].iov_len;
+    char *const bytes = bytes_of(fd, end);
+    if (bytes == NULL) {
+        errno = EIO;
+        return -1;
+    }
+    left = end - (size_t)at;
+    if (happens(disk.now.is_short, 1)) left = (left + 1) / 2;
+    for (int i = 0; i < n_pieces && left > 0; i++) {
+        const size_t n = pieces[i].iov_len < left ? pieces[i].iov_len : left;
+        memcpy(bytes + at + done, pieces[i].iov_base, n);
+        done += n;
+        left -= n;
+    }
+    return (ssize_t)done;
+}
+
+static ssize_t disk_read(int fd, void *out, size_t n, off_t at)
+{
+    if (self != NULL) stop();
+    disk.n_calls++;
+    const char *const bytes = bytes_of(fd, (size_t)at + n);
+    if (bytes == NULL || happens(disk.now.read_fails, 0)) {
+        errno = EIO;
+        return -1;
+    }
+    if (happens(disk.now.is_short, 1)) n = (n + 1) / 2;
+    memcpy(out, bytes + at, n);
+    if (happens(disk.now.garbles, 2)) ((char *)out)[n / 2] ^= 1;
+    return (ssize_t)n;
+}
+
+const weir_lower_tier_io sim_disk_io = { .write = disk_write, .read = disk_read };
+
+/* ---- the clock ------------------------------------------------------------------------------- */
+static int64_t now_ns = INT64_C(1000000000);
+
+void sim_clock_add(int64_t ns) { now_ns += ns; }
+int64_t sim_clock_ns(void) { return now_ns; }
+
+/* For the program and its libraries; the other clocks are the system's. */
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    if (clock != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, clock, out);
+    *out = (struct timespec){ .tv_sec = now_ns / 1000000000, .tv_nsec = now_ns % 1000000000 };
+    return 0;
+}

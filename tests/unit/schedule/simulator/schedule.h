@@ -1,0 +1,63 @@
+/* tests/unit/schedule/simulator/schedule.h - one random schedule: what comes, when, and what goes
+ * wrong with the machine, all from a seed; and what must hold after every turn of the engine.
+ *
+ * Answers    each token is the one that its text has, whatever ran beside it
+ * Order      admission: the best priority, then the client with the fewest jobs, then its oldest
+ *            job; preemption: from the last in order; the first one keeps its rows
+ * Gaps       a step has a row of every decoding sequence, unless it is preempted or the block that
+ *            it writes to is on disk; and then at most mixed_chunk rows of prompts
+ * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
+ *            within `patience` turns; recomputing is no progress
+ * Ends       a cancelled or late job ends within two turns, all jobs end, with the reason that fits
+ * Memory     sim_audit */
+#pragma once
+#include <map>
+#include <memory>
+
+#include "tests/unit/schedule/simulator/world.h"
+
+namespace sim {
+
+/* What may happen. A failure without some of it is easier to read. */
+enum Feature : unsigned {
+    DISK = 1,
+    FAULTS = 2, /* of the disk */
+    STALLS = 4, /* of reads and writes */
+    CANCELS = 8,
+    TIMEOUTS = 16,
+    PRIORITIES = 32,
+    CHOICES = 64, /* n > 1 */
+    SHARING = 128, /* texts that begin alike */
+    FAILURES = 256, /* of the forward pass */
+    POLICIES = 512, /* that drop rows */
+    ALL = 1023
+};
+constexpr size_t kFeatures = 10;
+extern const char *const feature_names[kFeatures];
+
+struct Limits {
+    unsigned features = ALL;
+    int n_jobs = 1000; /* at most */
+    bool prints = false; /* the log, line by line, for a seed that ends the program */
+};
+
+/* How often what a schedule is about happened. */
+struct Counts {
+    int64_t turns, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
+        followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
+        states_back, evicted_tokens;
+    void add(const Counts &other);
+};
+
+struct Result {
+    std::string problem; /* "": none */
+    std::string log; /* if it was asked for: what happened, a line for each turn */
+    Counts counts = {};
+};
+
+Result run_schedule(const World &world, uint64_t seed, const Limits &limits, bool with_log);
+/* The fewest jobs and features with which the seed still fails. */
+Limits shrink(const World &world, uint64_t seed);
+std::string print_features(unsigned features);
+
+} // namespace sim

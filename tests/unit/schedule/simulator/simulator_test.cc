@@ -1,0 +1,152 @@
+// Thousands of random schedules with a forward pass that computes no matrices, each a function of
+// its seed. WEIR_SIMULATOR_SCHEDULES: how many (2000; 200 with a sanitizer); WEIR_SIMULATOR_SEED:
+// the first of them; WEIR_SIMULATOR_SECONDS: stop after so long. One schedule with all that happens:
+// WEIR_SIMULATOR_SCHEDULES=1 WEIR_SIMULATOR_SEED=N WEIR_SIMULATOR_LOG=1; WEIR_SIMULATOR_JOBS and
+// WEIR_SIMULATOR_FEATURES (schedule.h) make it smaller.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+
+#include "engine/base/log.h"
+#include "tests/unit/schedule/simulator/schedule.h"
+
+namespace {
+
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr int64_t kSchedules = 200;
+#else
+constexpr int64_t kSchedules = 2000;
+#endif
+
+int64_t from_environment(const char *name, int64_t otherwise)
+{
+    const char *const text = getenv(name);
+    return text != nullptr ? atoll(text) : otherwise;
+}
+
+unsigned features_from_environment()
+{
+    const char *const text = getenv("WEIR_SIMULATOR_FEATURES");
+    unsigned features = 0;
+    if (text == nullptr) return sim::ALL;
+    const std::string list = "," + std::string(text) + ",";
+    for (size_t i = 0; i < sim::kFeatures; i++)
+        if (list.find("," + std::string(sim::feature_names[i]) + ",") != std::string::npos)
+            features |= 1u << i;
+    return features;
+}
+
+// The seed that runs, for a program that ends in it.
+volatile uint64_t running;
+
+void say_seed(int)
+{
+    char text[100];
+    const int n = snprintf(
+        text, sizeof text, "the schedule of WEIR_SIMULATOR_SEED=%llu\n",
+        static_cast<unsigned long long>(running)
+    );
+    (void)!write(STDERR_FILENO, text, static_cast<size_t>(n));
+    for (const int number : { SIGABRT, SIGSEGV }) (void)signal(number, SIG_DFL);
+}
+
+class Simulator : public ::testing::Test {
+  protected:
+    static void SetUpTestSuite()
+    {
+        weir_log_set_level(WEIR_LOG_ERROR);
+        for (const int signal_number : { SIGABRT, SIGSEGV }) (void)signal(signal_number, say_seed);
+        world_ = new sim::World;
+        ASSERT_EQ(world_->open(::testing::TempDir() + "/simulator"), "");
+    }
+    static void TearDownTestSuite()
+    {
+        delete world_;
+        world_ = nullptr;
+    }
+    // Says how to see it again.
+    static std::string explain(uint64_t seed, const std::string &problem)
+    {
+        const sim::Limits least = sim::shrink(*world_, seed);
+        const sim::Result again = sim::run_schedule(*world_, seed, least, true);
+        const size_t most = 4000;
+        const std::string &log = again.log;
+        return "seed " + std::to_string(seed) + ": " + problem +
+               "\nbazel test //tests/unit/schedule:simulator_test --test_output=all"
+               " --test_env=WEIR_SIMULATOR_SCHEDULES=1 --test_env=WEIR_SIMULATOR_SEED=" +
+               std::to_string(seed) +
+               " --test_env=WEIR_SIMULATOR_JOBS=" + std::to_string(least.n_jobs) +
+               " --test_env=WEIR_SIMULATOR_FEATURES=" + sim::print_features(least.features) +
+               " --test_env=WEIR_SIMULATOR_LOG=1\nthe end of it: " + again.problem + "\n" +
+               (log.size() > most ? log.substr(log.size() - most) : log);
+    }
+    static sim::World *world_;
+};
+sim::World *Simulator::world_;
+
+TEST_F(Simulator, Schedules)
+{
+    const int64_t n = from_environment("WEIR_SIMULATOR_SCHEDULES", kSchedules),
+                  first = from_environment("WEIR_SIMULATOR_SEED", 1),
+                  seconds = from_environment("WEIR_SIMULATOR_SECONDS", 1 << 30);
+    const time_t until = time(nullptr) + seconds;
+    sim::Limits limits;
+    limits.prints = getenv("WEIR_SIMULATOR_LOG") != nullptr;
+    limits.features = features_from_environment();
+    limits.n_jobs = static_cast<int>(from_environment("WEIR_SIMULATOR_JOBS", limits.n_jobs));
+    sim::Counts sum = {};
+    int64_t n_run = 0;
+    for (; n_run < n && time(nullptr) < until && !HasFailure(); n_run++) {
+        const uint64_t seed = static_cast<uint64_t>(first + n_run);
+        running = seed;
+        const sim::Result result = sim::run_schedule(*world_, seed, limits, false);
+        sum.add(result.counts);
+        EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem);
+    }
+    const auto print = [](const char *name, int64_t count) {
+        (void)printf("%s %lld, ", name, static_cast<long long>(count));
+    };
+    print("schedules", n_run);
+    print("turns", sum.turns);
+    print("jobs", sum.jobs);
+    print("tokens", sum.tokens);
+    print("gaps", sum.gaps);
+    print("refused", sum.refused);
+    print("cancelled", sum.cancelled);
+    print("late", sum.late);
+    print("failed", sum.failed);
+    print("preemptions", sum.preemptions);
+    print("cached tokens", sum.cached_tokens);
+    print("turns of followers", sum.followed);
+    print("faults of the disk", sum.faults);
+    print("bytes demoted", sum.demoted_bytes);
+    print("promoted", sum.promoted_bytes);
+    print("read in place", sum.cold_bytes_read);
+    print("states written", sum.states_out);
+    print("read", sum.states_back);
+    print("tokens evicted", sum.evicted_tokens);
+    (void)printf("seeds %lld ...\n", static_cast<long long>(first));
+    if (n_run < 2000) return;
+    // What the schedules are about happened.
+    for (const int64_t count :
+         { sum.gaps, sum.refused, sum.cancelled, sum.late, sum.failed, sum.preemptions,
+           sum.cached_tokens, sum.followed, sum.faults, sum.demoted_bytes, sum.promoted_bytes,
+           sum.cold_bytes_read, sum.states_out, sum.states_back, sum.evicted_tokens })
+        EXPECT_GT(count, 10);
+}
+
+// The same schedule, turn by turn.
+TEST_F(Simulator, ASeedIsReplayed)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        const sim::Result once = sim::run_schedule(*world_, seed, {}, true),
+                          again = sim::run_schedule(*world_, seed, {}, true);
+        EXPECT_GT(once.counts.turns, 0);
+        EXPECT_EQ(once.log, again.log) << "seed " << seed;
+    }
+}
+
+} // namespace
