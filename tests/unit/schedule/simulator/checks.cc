@@ -17,11 +17,11 @@ bool is_before(const sim_choice &a, const sim_choice &b)
     return a.serial != b.serial ? a.serial < b.serial : a.index < b.index;
 }
 
-/* Rows of all its choices at most, in whole pages. */
-int64_t rows_of(const Request &r)
+/* Rows of all its choices at most, in whole pages; the last token has none. */
+int64_t rows_of(const Request &r, int64_t window)
 {
-    const int64_t rows = static_cast<int64_t>(r.prompt.size()) + r.max_tokens;
-    return r.n_choices * ((rows + 63) / 64 * 64);
+    const int64_t rows = static_cast<int64_t>(r.prompt.size()) + r.max_tokens - 1;
+    return r.n_choices * ((std::min(rows, window) + 63) / 64 * 64);
 }
 
 /* It has rows that a preemption takes. */
@@ -37,7 +37,8 @@ const sim_choice *find(const View &view, const sim_choice &c)
 }
 
 std::string check_admission(
-    const std::vector<std::unique_ptr<Request>> &all, const Request &admitted, const View &view
+    const std::vector<std::unique_ptr<Request>> &all, const Request &admitted, const View &view,
+    int64_t window
 )
 {
     const auto running = [&](int32_t client) {
@@ -59,9 +60,10 @@ std::string check_admission(
             (other->deadline_ns == 0 || other->deadline_ns > sim_clock_ns()))
             waiting.push_back(other.get());
     /* What may pass one that does not fit (docs/decisions/0047): simulation_test has the order and
-     * the bound of all that pass. */
+     * the bound of all that pass. A policy may keep few rows. */
+    const int64_t rows = admitted.policy != nullptr ? 0 : rows_of(admitted, window);
     const bool may_pass = std::any_of(waiting.begin(), waiting.end(), [&](const Request *other) {
-        return other->priority == admitted.priority && rows_of(admitted) <= rows_of(*other);
+        return other->priority == admitted.priority && rows <= rows_of(*other, window);
     });
     for (const Request *const other : waiting) {
         const std::string pair = admitted.name() + " goes before " + other->name();

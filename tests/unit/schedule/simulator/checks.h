@@ -18,9 +18,11 @@ const sim_choice *find(const View &view, const sim_choice &c);
 
 /* All return what is wrong, or "". before, after: a turn. */
 
-/* A job that was queued and is admitted while `view` has slots. */
+/* A job that was queued and is admitted while `view` has slots. window: rows of a sequence at
+ * most. */
 std::string check_admission(
-    const std::vector<std::unique_ptr<Request>> &all, const Request &admitted, const View &view
+    const std::vector<std::unique_ptr<Request>> &all, const Request &admitted, const View &view,
+    int64_t window
 );
 /* Who lost rows is behind all who kept theirs, and not the first. has_come: a job was admitted in
  * the turn, which may have been before it and be gone. */

@@ -188,7 +188,8 @@ class Schedule {
         const bool was_reading = std::any_of(before_.begin(), before_.end(), [&](const auto &c) {
             return request_of(c) == request;
         });
-        if (!was_reading) fail(check_admission(jobs_, *request, view()));
+        if (!was_reading)
+            fail(check_admission(jobs_, *request, view(), int64_t{ 64 } * setup_.window_blocks));
     }
     bool token(Request *request, const weir_event *event)
     {
