@@ -131,8 +131,8 @@ TEST(SizeClasses, AStoreCountsPagesAsItsSpecificationDoes)
     }
 }
 
-/* The table of a sequence has entries for 8 pages of each head at first. While another one is pruned,
- * pages are counted by head: those past the entries are missing, too. */
+/* The table of a sequence has entries for 8 pages of each head at first. While another one is
+ * pruned, pages are counted by head: those past the entries are missing, too. */
 TEST(SizeClasses, ATableThatOutgrowsItsEntriesCountsAllPages)
 {
     const size_t caps[WEIR_TIER_COUNT] = {};

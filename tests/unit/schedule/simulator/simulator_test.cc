@@ -1,8 +1,8 @@
 // Thousands of random schedules with a forward pass that computes no matrices, each a function of
 // its seed. WEIR_SIMULATOR_SCHEDULES: how many (2000; 200 with a sanitizer); WEIR_SIMULATOR_SEED:
-// the first of them; WEIR_SIMULATOR_SECONDS: stop after so long. One schedule with all that happens:
-// WEIR_SIMULATOR_SCHEDULES=1 WEIR_SIMULATOR_SEED=N WEIR_SIMULATOR_LOG=1; WEIR_SIMULATOR_JOBS and
-// WEIR_SIMULATOR_FEATURES (schedule.h) make it smaller.
+// the first of them; WEIR_SIMULATOR_SECONDS: stop after so long. One schedule with all that
+// happens: WEIR_SIMULATOR_SCHEDULES=1 WEIR_SIMULATOR_SEED=N WEIR_SIMULATOR_LOG=1;
+// WEIR_SIMULATOR_JOBS and WEIR_SIMULATOR_FEATURES (schedule.h) make it smaller.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
