@@ -241,7 +241,7 @@ static bool end_stay(weir_prefix *p, state_move *move)
 bool weir_prefix_end_moves(weir_prefix *prefix)
 {
     state_moves *const m = &prefix->moves;
-    bool is_done[STATE_MOVES], any = false;
+    bool is_done[STATE_MOVES] = { false }, any = false;
     if (m->n_begun == 0) return false;
     weir_worker_lock(&m->worker);
     for (int32_t i = 0; i < m->most; i++) is_done[i] = m->all[i].is_begun && m->all[i].is_done;

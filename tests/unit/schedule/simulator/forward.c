@@ -292,7 +292,7 @@ weir_status weir_model_forward(
 )
 {
     const weir_kv_geometry *const geometry = weir_model_kv_geometry(model);
-    reading past[SIM_ROWS]; /* of the first head, by segment */
+    reading past[SIM_ROWS] = { 0 }; /* of the first head, by segment */
     reading heads[HEADS];
     (void)workspace;
     WEIR_ASSERT(batch->n_rows <= SIM_ROWS && batch->n_logits <= SIM_ROWS);
