@@ -109,7 +109,16 @@ std::string check_gaps(const View &before, const View &after, int64_t turn, int6
     return "";
 }
 
-std::string check_progress(const View &after, int64_t turn, bool is_withheld)
+/* A sequence before this one got its last token in this turn and is gone. */
+bool has_ended_before(const View &before, const View &after, const sim_choice &c, int64_t turn)
+{
+    return std::any_of(before.begin(), before.end(), [&](const sim_choice &past) {
+        return find(after, past) == nullptr && is_before(past, c) &&
+               answer_of(past).token_turn == turn;
+    });
+}
+
+std::string check_progress(const View &before, const View &after, int64_t turn, bool is_withheld)
 {
     /* Rows of a prompt that a step computes at least for one that others leave a quarter. */
     enum { LEAST_ROWS = 8, PATIENCE = 12 };
@@ -130,8 +139,9 @@ std::string check_progress(const View &after, int64_t turn, bool is_withheld)
             follows = follows || has_progressed[static_cast<size_t>(at)];
             at = after[static_cast<size_t>(at)].leader;
         }
-        any = any || has_progressed[i];
-        if (any || follows)
+        any = any || has_progressed[i] || has_ended_before(before, after, c, turn);
+        /* A choice that waits does so for the first one of its request. */
+        if (any || follows || c.is_waiting)
             answer.patience = 0;
         else if (!is_withheld)
             answer.patience++;

@@ -30,6 +30,6 @@ std::string check_victims(const View &before, const View &after, bool has_come);
 /* Each decoding sequence got a token in a step. */
 std::string check_gaps(const View &before, const View &after, int64_t turn, int64_t *n_gaps);
 /* Each sequence gets further. Counts turns in which nothing was withheld. */
-std::string check_progress(const View &after, int64_t turn, bool is_withheld);
+std::string check_progress(const View &before, const View &after, int64_t turn, bool is_withheld);
 
 } // namespace sim

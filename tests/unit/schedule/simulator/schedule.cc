@@ -317,7 +317,7 @@ class Schedule {
         if (has_stepped) fail(check_gaps(before_, after, turn_, &n_gaps));
         counts_.gaps += n_gaps;
         if (n_gaps > 0) check_rows(now.batch_rows - past.batch_rows);
-        fail(check_progress(after, turn_, is_withheld));
+        fail(check_progress(before_, after, turn_, is_withheld));
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
         check_ends(is_withheld);
     }

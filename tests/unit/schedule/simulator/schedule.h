@@ -1,7 +1,7 @@
 /* tests/unit/schedule/simulator/schedule.h - one random schedule: what comes, when, and what goes
  * wrong with the machine, all from a seed; and what must hold after every turn of the engine.
  *
- * Answers    each token is the one that its text has, whatever ran beside it
+ * Answers    each token is the one that its text has, whatever else ran
  * Order      admission: the best priority, then the client with the fewest jobs, then its oldest
  *            job; preemption: from the last in order; the first one keeps its rows
  * Gaps       a step has a row of every decoding sequence, unless it is preempted or the block that
