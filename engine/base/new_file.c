@@ -2,8 +2,8 @@
  * it is written, then renamed.
  *
  * The suffix of the name is random and the file is new (O_EXCL), so that writers never share one,
- * not even processes of containers that have the same id. Whoever can lock a temporary file knows
- * that its writer has ended. */
+ * not even processes of containers that have the same id. If a temporary file can be locked, its
+ * writer has ended. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>

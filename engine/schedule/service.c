@@ -26,23 +26,12 @@ static void run_calls(weir_service *service)
     pthread_mutex_unlock(&service->lock);
 }
 
-/* The time in wait_ns, for pthread_cond_timedwait. */
-static struct timespec time_after(int64_t wait_ns)
-{
-    struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(wait_ns % 1000000000);
-    until.tv_sec += (time_t)(wait_ns / 1000000000) + until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    return until;
-}
-
 /* What is queued waits for pages that a session holds, for blocks that move, or for its time to
  * end. Lock held. */
 static void wait_for_others(weir_service *service, int64_t serial)
 {
     static const int64_t look_again_ns = 10000000;
-    const struct timespec until = time_after(look_again_ns);
+    const struct timespec until = weir_clock_after(CLOCK_REALTIME, look_again_ns);
     if (!service->is_stopping && service->calls == NULL && service->next_serial == serial)
         (void)pthread_cond_timedwait(&service->work, &service->lock, &until);
 }
@@ -355,7 +344,8 @@ void weir_service_drain(weir_service *service, int64_t deadline_ns)
     while (service->n_running > 0 || service->n_queued > 0) {
         const int64_t left = deadline_ns - weir_clock_ns();
         if (left <= 0) break;
-        const struct timespec until = time_after(left < 100000000 ? left : 100000000);
+        const struct timespec until =
+            weir_clock_after(CLOCK_REALTIME, left < 100000000 ? left : 100000000);
         pthread_cond_timedwait(&service->idle, &service->lock, &until);
     }
     pthread_mutex_unlock(&service->lock);

@@ -146,7 +146,7 @@ static weir_status check_room(const weir_sessions *sessions, const count *all, w
     return WEIR_OK;
 }
 
-/* True if the file system has space for a new file beside those that are there, or does not say. */
+/* True if the file system has space for one more file, or does not say. */
 static bool has_space(const weir_sessions *sessions, size_t bytes)
 {
     struct statvfs system;

@@ -2,8 +2,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/session/state_service.h"
 
@@ -83,11 +83,7 @@ static bool wait_for(mailbox *box, const weir_state_service *d, weir_job *job)
     bool is_stopped = false;
     (void)pthread_mutex_lock(&box->lock);
     while (!box->is_done) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 100000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        const struct timespec until = weir_clock_after(CLOCK_REALTIME, 100000000);
         (void)pthread_cond_timedwait(&box->changed, &box->lock, &until);
         if (is_stopped || d->stops == NULL || !d->stops(d->user)) continue;
         is_stopped = true;

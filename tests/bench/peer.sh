@@ -5,7 +5,8 @@
 #   tests/bench/peer.sh [--json] [--model FILE.gguf] [--depth N] [--type q8_0|q4_0] [--turns N]
 #   tests/bench/peer.sh --streams LIST [--model FILE.gguf] [--type q8_0|q4_0] [--turns N]
 #
-# --streams: the tables of both for so many sequences at a time, of 64 tokens each and 32 decoded.
+# --streams: the tables of both for these numbers of sequences at a time, of 64 tokens each and 32
+# decoded.
 # Without --model a model of Qwen3.5-0.8B's shape with random weights is written
 # (tests/bench/random_model.py). The peer is built once from the source package llama-cpp-python
 # with native flags; about 15 minutes on 2 cores. Measure on an idle machine. --depth 0 leaves the

@@ -87,8 +87,8 @@ class PrefixCost : public ::testing::Test {
         wanted.others[0] += n_pages;
         return weir_prefix_reclaim(prefix_, wanted);
     }
-    // Calls until the search ends, each of which takes so many visits, and all of them together two
-    // for each of n runs.
+    // Calls until the search ends. Each takes a bounded number of visits, and all of them together
+    // two for each of n runs.
     weir_prefix_victim search(bool all_pages, int n)
     {
         char salt[WEIR_PREFIX_SALT + 1];
