@@ -5,7 +5,8 @@
  * skipped. If it does not fit, jobs of its priority may start ahead of it whose prompt and
  * max_tokens fit into what is free: while it is next, of no more rows together than it has itself.
  * So a job of n rows waits for at most n steps longer than if it were never passed, as each of
- * these jobs ends after as many steps as it has rows (docs/decisions/0047-passing-in-the-queue.md). */
+ * these jobs ends after as many steps as it has rows
+ * (docs/decisions/0047-passing-in-the-queue.md). */
 #include <string.h>
 
 #include "engine/schedule/job.h"

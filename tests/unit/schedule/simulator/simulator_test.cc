@@ -1,5 +1,5 @@
 // Thousands of random schedules with a forward pass that computes no matrices, each a function of
-// its seed. WEIR_SIMULATOR_SCHEDULES: how many (2000; 200 with a sanitizer); WEIR_SIMULATOR_SEED:
+// its seed. WEIR_SIMULATOR_SCHEDULES: how many (2500; 200 with a sanitizer); WEIR_SIMULATOR_SEED:
 // the first of them; WEIR_SIMULATOR_SECONDS: stop after so long. One schedule with all that
 // happens: WEIR_SIMULATOR_SCHEDULES=1 WEIR_SIMULATOR_SEED=N WEIR_SIMULATOR_LOG=1;
 // WEIR_SIMULATOR_JOBS and WEIR_SIMULATOR_FEATURES (schedule.h) make it smaller.
@@ -18,7 +18,7 @@ namespace {
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 constexpr int64_t kSchedules = 200;
 #else
-constexpr int64_t kSchedules = 2000;
+constexpr int64_t kSchedules = 2500;
 #endif
 
 int64_t from_environment(const char *name, int64_t otherwise)
