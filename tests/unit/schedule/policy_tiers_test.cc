@@ -196,6 +196,13 @@ class PolicyTiers : public ::testing::Test {
         states->resize(before + weir_policy_run_saved_bytes(text));
         weir_policy_run_save(text, states->data() + before);
     }
+    /* So that which blocks a step finds on disk does not depend on threads. */
+    void end_moves()
+    {
+        weir_status status = WEIR_OK;
+        while (weir_kv_moves_begun(store()) > 0)
+            (void)weir_kv_moves_end(store(), true, &status, nullptr);
+    }
     /* In the step at token `fails_at` the read number `fails_after` fails. */
     std::vector<Given> run(int fails_at = -1, int fails_after = 0)
     {
@@ -247,6 +254,7 @@ class PolicyTiers : public ::testing::Test {
                         WEIR_OK
                     ) << engine_.text();
             weir_runner_move(engine_.runner(), items.data(), static_cast<int32_t>(items.size()));
+            end_moves();
             EXPECT_TRUE(weir_kv_store_is_sound(store(), engine_.error())) << engine_.text();
             if (HasFailure()) return given;
             at += n;
@@ -351,11 +359,20 @@ TEST_F(PolicyTiers, AReadErrorFailsOneText)
     for (int place = -1; place < n_places; place++) {
         open(cases[0].n_blocks);
         ASSERT_FALSE(HasFatalFailure());
-        const int failing =
+        int failing =
             place < 0 ? many : (n_reads - 1) * place / (n_places - 1); /* the first to the last */
-        const std::vector<Given> got = run(fails_at, failing);
-        int n = 0;
+        std::vector<Given> got = run(fails_at, failing);
         if (place < 0) n_reads = many - reads_left_;
+        /* A step that frees memory ends as many moves as the disk has done, so it may find a block
+         * less there. */
+        for (int tries = 0; place >= 0 && reads_left_ >= 0 && tries < 4; tries++) {
+            failing -= reads_left_ + 1;
+            close();
+            open(cases[0].n_blocks);
+            ASSERT_FALSE(HasFatalFailure());
+            got = run(fails_at, failing);
+        }
+        int n = 0;
         for (size_t i = 0; i < n_texts; i++) {
             n += got[i].failed;
             n_failed[i] += got[i].failed;
