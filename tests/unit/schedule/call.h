@@ -1,6 +1,8 @@
 /* Jobs that remember what they reported. */
 #pragma once
 #include <condition_variable>
+#include <gtest/gtest.h>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -90,5 +92,15 @@ struct Call {
     }
     ~Call() { release(); }
 };
+
+/* Submits all before the first of them gets a token: the engine waits in its first event. */
+template <typename C>
+void submit_together(
+    weir_service *service, const std::vector<std::unique_ptr<C>> &calls, weir_error *error
+)
+{
+    const std::lock_guard<std::mutex> hold(calls[0]->lock);
+    for (const auto &call : calls) EXPECT_EQ(call->submit(service, error), WEIR_OK) << error->text;
+}
 
 } // namespace support

@@ -287,12 +287,7 @@ TEST_P(CodaService, APreemptedAnswerIsComputedAgainAsItWas)
         calls.push_back(std::make_unique<Call>(prompt(20 + i, 60 + 11 * i), 150));
         calls.back()->request.sampling.temperature = 0;
     }
-    {
-        /* The first one waits with its first token until all are there. */
-        const std::lock_guard<std::mutex> hold(calls[0]->lock);
-        for (const auto &call : calls)
-            ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
-    }
+    submit_together(service_, calls, &error_);
     for (size_t i = 0; i < calls.size(); i++) {
         calls[i]->wait();
         EXPECT_EQ(calls[i]->tokens[0], alone[i]) << i;

@@ -38,12 +38,19 @@ struct Sums {
 class Embedding : public support::Service {
   protected:
     int32_t width() const { return weir_service_facts_of(service_)->d_model; }
-    std::unique_ptr<Embedded> begin(
+    std::unique_ptr<Embedded> make(
         const std::vector<int32_t> &ids, int max_tokens = 0, bool cache = false
     )
     {
         auto call = std::make_unique<Embedded>(ids, width(), max_tokens);
         call->request.cache_prompt = cache;
+        return call;
+    }
+    std::unique_ptr<Embedded> begin(
+        const std::vector<int32_t> &ids, int max_tokens = 0, bool cache = false
+    )
+    {
+        auto call = make(ids, max_tokens, cache);
         EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         return call;
     }
@@ -177,7 +184,8 @@ TEST_F(Embedding, PreemptionChangesNoBit)
     open("qwen3", 6, memory.c_str(), 512, TEXTS, { "kv.reuse=off" });
     std::vector<std::unique_ptr<Embedded>> calls;
     /* Some begin while others begin again */
-    for (int i = 0; i < TEXTS; i++) calls.push_back(begin(text(i), 40 + 50 * (i % 3)));
+    for (int i = 0; i < TEXTS; i++) calls.push_back(make(text(i), 40 + 50 * (i % 3)));
+    submit_together(service_, calls, &error_);
     for (size_t i = 0; i < TEXTS; i++) {
         calls[i]->wait();
         EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;

@@ -43,7 +43,7 @@ class Policy : public Service {
         EXPECT_EQ(weir_policy_options_set(&out, more.c_str(), &error), WEIR_OK) << error.text;
         return out;
     }
-    std::unique_ptr<Call> begin(
+    std::unique_ptr<Call> make(
         const std::vector<int32_t> &ids, const weir_policy_options *policy, int budget,
         int n_choices = 1, bool cache = false
     )
@@ -54,6 +54,14 @@ class Policy : public Service {
         call->request.n_choices = n_choices;
         call->request.cache_prompt = cache;
         call->request.sampling.temperature = 0;
+        return call;
+    }
+    std::unique_ptr<Call> begin(
+        const std::vector<int32_t> &ids, const weir_policy_options *policy, int budget,
+        int n_choices = 1, bool cache = false
+    )
+    {
+        auto call = make(ids, policy, budget, n_choices, cache);
         EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         return call;
     }
@@ -192,7 +200,8 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
         stop();
         open("qwen3", 6, memory.c_str(), 512, 0, more);
         std::vector<std::unique_ptr<Call>> calls;
-        for (int i = 0; i < 6; i++) calls.push_back(begin(text(i), nullptr, 0));
+        for (int i = 0; i < 6; i++) calls.push_back(make(text(i), nullptr, 0));
+        submit_together(service_, calls, &error_);
         for (size_t i = 0; i < 6; i++) {
             calls[i]->wait();
             EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;

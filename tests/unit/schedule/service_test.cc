@@ -52,10 +52,8 @@ TEST_F(Service, PreemptedAnswersAreTheSame)
     open("tq", 6, memory.c_str(), 192, 0, { "memory.snapshots=256KiB", "kv.policy.kept=0" });
     ASSERT_LT(weir_engine_plan_of(engine_)->kv_rows, 6 * 180);
     std::vector<std::unique_ptr<Call>> calls;
-    for (int i = 0; i < 6; i++) {
-        calls.push_back(std::make_unique<Call>(prompt(i, 60), 120));
-        ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
-    }
+    for (int i = 0; i < 6; i++) calls.push_back(std::make_unique<Call>(prompt(i, 60), 120));
+    submit_together(service_, calls, &error_);
     for (int i = 0; i < 6; i++) {
         calls[static_cast<size_t>(i)]->wait();
         EXPECT_EQ(calls[static_cast<size_t>(i)]->status, WEIR_OK);

@@ -42,7 +42,7 @@ class Thoughts : public Turns {
         add(&talk->text, { answer.begin() + skipped, answer.end() });
         add(&talk->text, { CLOSING });
     }
-    std::unique_ptr<Call> ask(const Talk &talk, bool is_cached = true, int n_choices = 1)
+    std::unique_ptr<Call> question(const Talk &talk, bool is_cached = true, int n_choices = 1)
     {
         auto ids = talk.text;
         add(&ids, { OPENING, ROLE });
@@ -54,6 +54,11 @@ class Thoughts : public Turns {
         call->request.session = session_;
         call->request.turn_starts[0] = talk.size();
         call->request.turn_starts[1] = talk.question;
+        return call;
+    }
+    std::unique_ptr<Call> ask(const Talk &talk, bool is_cached = true, int n_choices = 1)
+    {
+        auto call = question(talk, is_cached, n_choices);
         EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         return call;
     }
@@ -329,7 +334,8 @@ TEST_F(Thoughts, PreemptedTurnsAnswerAlike)
         for (size_t i = 0; i < TALKS; i++) EXPECT_EQ(reply(first[i]), answers[i]) << method.name;
         std::vector<std::unique_ptr<Call>> calls;
         max_tokens_ = 120;
-        for (const Talk &t : second) calls.push_back(ask(t));
+        for (const Talk &t : second) calls.push_back(question(t));
+        submit_together(service_, calls, &error_);
         for (size_t i = 0; i < TALKS; i++) {
             EXPECT_EQ(end(std::move(calls[i])), expected[i]) << method.name << " " << i;
             n_continued += usage_.n_cached > 0;

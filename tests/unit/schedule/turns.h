@@ -195,7 +195,7 @@ class Turns : public support::Folder {
         sessions_ = weir_engine_sessions(engine_);
         ASSERT_NE(sessions_, nullptr);
     }
-    std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, int max_tokens = 24)
+    std::unique_ptr<Call> make(const std::vector<int32_t> &ids, int max_tokens = 24)
     {
         auto call = std::make_unique<Call>(ids, max_tokens);
         call->request.cache_prompt = true;
@@ -204,6 +204,11 @@ class Turns : public support::Folder {
         call->request.n_pinned = n_pinned_;
         call->request.session = session_;
         call->request.sampling.temperature = 0;
+        return call;
+    }
+    std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        auto call = make(ids, max_tokens);
         weir_status status = call->submit(service_, &error_);
         for (int i = 0; status == WEIR_ENOMEM && i < 500;
              i++) { /* what the one before holds goes back after its end */
