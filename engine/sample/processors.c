@@ -1,114 +1,145 @@
 /* engine/sample/processors.c - logit processors, in the order of Hugging Face's generate().
  *
- * Cost with a vocabulary of 248k: every step over all ids is one pass of simple vector code over 1
- * MB. The whole vocabulary is sorted only if a large part of it is kept: the k-th largest of the
- * maxima of blocks of 64 ids is a lower bound for the k-th largest logit (k blocks hold one each),
- * so only the candidates at or above it are sorted: they are few, and the k best are among them. */
+ * Only the passes of passes.h read the whole vocabulary: maxima of blocks of 64 logits, and sums of
+ * weights if all ids stay candidates. The k-th largest of the maxima is a lower bound for the k-th
+ * largest logit (k blocks hold one each), so filters read only blocks that reach such a bound, and
+ * sort only the ids that do. */
 #include "engine/sample/processors.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 16 }; /* independent partial results: the compiler may not reorder floats itself */
-
 static size_t count_blocks(size_t n) { return (n + WEIR_SAMPLE_BLOCK - 1) / WEIR_SAMPLE_BLOCK; }
 
-float weir_largest(const float *values, size_t n)
+static size_t members(size_t n, size_t first)
 {
-    float lanes[LANES], best = -INFINITY;
-    const size_t whole = n / LANES * LANES;
-    for (size_t j = 0; j < LANES; j++) lanes[j] = -INFINITY;
-    for (size_t i = 0; i < whole; i += LANES)
-        for (size_t j = 0; j < LANES; j++)
-            lanes[j] = values[i + j] > lanes[j] ? values[i + j] : lanes[j];
-    for (size_t j = 0; j < LANES; j++) best = lanes[j] > best ? lanes[j] : best;
-    for (size_t i = whole; i < n; i++) best = values[i] > best ? values[i] : best;
-    return best;
+    return n - first < WEIR_SAMPLE_BLOCK ? n - first : WEIR_SAMPLE_BLOCK;
 }
 
-/* ---- candidates as numbers ------------------------------------------------------------------- */
+/* ---- values of logits ------------------------------------------------------------------------ */
 
-/* Positive floats order like their bits, negative ones in reverse; + 0 turns -0 into 0. Inverted,
- * so that the larger logit comes first. */
-static weir_candidate candidate_of(float logit, size_t id)
+static float at_temperature(weir_temperature t, float logit)
 {
-    const float clean = logit + 0.0f;
-    uint32_t bits;
-    memcpy(&bits, &clean, sizeof bits);
-    const uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)~ascending << 32 | (uint32_t)id;
-}
-
-static float logit_of(weir_candidate candidate)
-{
-    const uint32_t ascending = ~(uint32_t)(candidate >> 32);
-    const uint32_t bits = ascending & 0x80000000u ? ascending & 0x7FFFFFFFu : ~ascending;
-    float logit;
-    memcpy(&logit, &bits, sizeof logit);
-    return logit;
-}
-
-size_t weir_candidates_count(const weir_sampler_scratch *s)
-{
-    return s->listed ? s->n_listed : s->n;
-}
-
-int32_t weir_candidates_id(const weir_sampler_scratch *s, size_t index)
-{
-    return s->listed ? (int32_t)(uint32_t)s->list[index] : (int32_t)index;
-}
-
-float weir_candidates_logit(const weir_sampler_scratch *s, size_t index)
-{
-    return s->listed ? logit_of(s->list[index]) : s->logits[index];
-}
-
-/* Radix sort over the logit's 4 bytes, least significant first. Stable, so ids in ascending order
- * stay so on ties. The result is in `list`. */
-static void sort_candidates(weir_candidate *list, weir_candidate *spare, size_t n)
-{
-    weir_candidate *from = list, *to = spare;
-    for (int shift = 32; shift < 64; shift += 8) {
-        size_t start[256] = { 0 };
-        for (size_t i = 0; i < n; i++) start[from[i] >> shift & 255]++;
-        if (n == 0 || start[from[0] >> shift & 255] == n) continue;
-        for (size_t digit = 0, sum = 0; digit < 256; digit++) {
-            const size_t count = start[digit];
-            start[digit] = sum;
-            sum += count;
-        }
-        for (size_t i = 0; i < n; i++) to[start[from[i] >> shift & 255]++] = from[i];
-        weir_candidate *const swap = from;
-        from = to;
-        to = swap;
-    }
-    if (from != list) memcpy(list, from, n * sizeof *list);
-}
-
-/* ---- steps over all ids ---------------------------------------------------------------------- */
-
-void weir_process_load(weir_sampler_scratch *s, const float *logits, size_t n_valid)
-{
-    WEIR_ASSERT(n_valid > 0 && n_valid <= s->n_vocab);
-    float *const out = s->logits;
-    for (size_t i = 0; i < n_valid; i++) {
-        const float x = logits[i] > FLT_MAX ? FLT_MAX : logits[i];
-        out[i] = x == x ? x : -INFINITY;
-    }
-    s->n = n_valid;
-    s->listed = false;
-    s->n_listed = 0;
+    return t.temperature == 1.0f ? logit : (logit - t.best) / t.temperature;
 }
 
 /* Keeps logits finite after arithmetic that may overflow. */
 static float bounded(float x) { return x > FLT_MAX ? FLT_MAX : x; }
+
+static float logit_of(const weir_sampler_scratch *s, size_t id)
+{
+    const float x = bounded(s->source[id]);
+    return x == x ? x : -INFINITY;
+}
+
+size_t weir_candidates_count(const weir_sampler_scratch *s)
+{
+    return s->is_listed ? s->n_listed : s->n;
+}
+
+int32_t weir_candidates_id(const weir_sampler_scratch *s, size_t index)
+{
+    return s->is_listed ? (int32_t)(uint32_t)s->list[index] : (int32_t)index;
+}
+
+float weir_candidates_value(const weir_sampler_scratch *s, size_t index)
+{
+    return s->is_listed ? weir_candidate_value(s->list[index])
+                        : at_temperature(s->temperature, logit_of(s, index));
+}
+
+void weir_candidates_weights(const weir_sampler_scratch *s, size_t first, size_t n, float *weights)
+{
+    if (s->is_listed)
+        memcpy(weights, s->weights + first, n * sizeof *weights);
+    else
+        s->passes->weigh(weights, s->source + first, n, s->temperature, s->shift);
+}
+
+/* ---- passes over all ids --------------------------------------------------------------------- */
+
+typedef void range_pass(weir_sampler_scratch *s, size_t first, size_t n);
+
+/* Ranges are whole blocks, so threads change no sum. */
+static void pass_over(weir_sampler_scratch *s, range_pass *pass)
+{
+    enum { RANGE = 64 * WEIR_SAMPLE_BLOCK, PARALLEL = 8 * RANGE };
+    if (!s->is_parallel || s->n < PARALLEL) {
+        pass(s, 0, s->n);
+        return;
+    }
+    const size_t n_ranges = (s->n + RANGE - 1) / RANGE;
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < n_ranges; i++)
+        pass(s, i * RANGE, s->n - i * RANGE < RANGE ? s->n - i * RANGE : RANGE);
+}
+
+static void find_max(weir_sampler_scratch *s, size_t first, size_t n)
+{
+    s->passes->block_max(s->block_max + first / WEIR_SAMPLE_BLOCK, s->source + first, n);
+}
+
+static void find_sums(weir_sampler_scratch *s, size_t first, size_t n)
+{
+    s->passes->block_sums(
+        s->block_sums + first / WEIR_SAMPLE_BLOCK, s->source + first, n, s->temperature, s->shift
+    );
+}
+
+static void find_weights(weir_sampler_scratch *s, size_t first, size_t n)
+{
+    s->passes->weigh(s->weights + first, s->source + first, n, s->temperature, s->shift);
+}
+
+float weir_process_best(weir_sampler_scratch *s)
+{
+    if (s->has_max) return s->best;
+    pass_over(s, find_max);
+    s->best = -INFINITY;
+    for (size_t b = 0; b < count_blocks(s->n); b++)
+        s->best = s->block_max[b] > s->best ? s->block_max[b] : s->best;
+    s->has_max = true;
+    return s->best;
+}
+
+int32_t weir_process_best_id(weir_sampler_scratch *s)
+{
+    const float best = weir_process_best(s);
+    size_t block = 0;
+    for (size_t i = 0; best == FLT_MAX && i < s->n; i++)
+        if (s->source[i] > FLT_MAX) return (int32_t)i;
+    while (s->block_max[block] < best) block++;
+    size_t id = block * WEIR_SAMPLE_BLOCK;
+    while (logit_of(s, id) < best) id++;
+    return (int32_t)id;
+}
+
+/* ---- steps that change logits ---------------------------------------------------------------- */
+
+void weir_process_view(weir_sampler_scratch *s, const float *logits, size_t n_valid)
+{
+    WEIR_ASSERT(n_valid > 0 && n_valid <= s->n_vocab);
+    s->source = logits;
+    s->n = n_valid;
+    s->temperature = (weir_temperature){ 0, 1 };
+    s->has_max = s->is_listed = false;
+    s->n_listed = 0;
+}
+
+void weir_process_load(weir_sampler_scratch *s, const float *logits, size_t n_valid)
+{
+    weir_process_view(s, logits, n_valid);
+    s->passes->clean(s->logits, logits, n_valid);
+    s->source = s->logits;
+}
 
 void weir_process_bias(weir_sampler_scratch *s, const weir_logit_bias *bias, size_t n_bias)
 {
     for (size_t i = 0; i < n_bias; i++)
         if (bias[i].id >= 0 && (size_t)bias[i].id < s->n)
             s->logits[bias[i].id] = bounded(s->logits[bias[i].id] + bias[i].bias);
+    s->has_max = false;
 }
 
 /* Applies the penalty once, whether the prompt, the answer or both contain the token. */
@@ -149,69 +180,93 @@ void weir_process_penalties(
         presence_frequency(
             s->logits, history->answer, n, sampling->presence_penalty, sampling->frequency_penalty
         );
+    s->has_max = false;
 }
 
 void weir_process_ban(weir_sampler_scratch *s, const int32_t *ids, size_t n_ids)
 {
     for (size_t i = 0; i < n_ids; i++)
         if (ids[i] >= 0 && (size_t)ids[i] < s->n) s->logits[ids[i]] = -INFINITY;
+    s->has_max = false;
 }
 
 /* Shifting by the best logit changes no probability, and with a tiny temperature the others become
  * -inf instead of several becoming +inf. */
 void weir_process_temperature(weir_sampler_scratch *s, float temperature)
 {
-    if (temperature == 1.0f) return;
-    const float best = weir_largest(s->logits, s->n);
-    if (best == -INFINITY) return;
-    for (size_t i = 0; i < s->n; i++) s->logits[i] = (s->logits[i] - best) / temperature;
+    const float best = weir_process_best(s);
+    if (temperature != 1.0f && best > -INFINITY)
+        s->temperature = (weir_temperature){ best, temperature };
 }
 
-/* ---- filters --------------------------------------------------------------------------------- */
+/* ---- filters: none drops the best candidate -------------------------------------------------- */
 
-static void find_block_max(weir_sampler_scratch *s)
-{
-    for (size_t b = 0; b < count_blocks(s->n); b++) {
-        const size_t first = b * WEIR_SAMPLE_BLOCK, left = s->n - first;
-        s->block_max[b] =
-            weir_largest(s->logits + first, left < WEIR_SAMPLE_BLOCK ? left : WEIR_SAMPLE_BLOCK);
-    }
-}
-
-/* A bound that at least min(k, number of possible ids) candidates reach. Uses the list as
- * scratch. */
+/* A bound that at least min(k, number of possible ids) candidates reach. */
 static float bound_of_best(weir_sampler_scratch *s, size_t k)
 {
     const size_t n_blocks = count_blocks(s->n);
     if (k > n_blocks) return -FLT_MAX;
-    for (size_t b = 0; b < n_blocks; b++) s->list[b] = candidate_of(s->block_max[b], b);
-    sort_candidates(s->list, s->spare, n_blocks);
-    const float bound = logit_of(s->list[k - 1]);
+    for (size_t b = 0; b < n_blocks; b++) s->spare[b] = weir_candidate_of(s->block_max[b], b);
+    const float bound = at_temperature(
+        s->temperature, weir_candidate_value(weir_candidates_select(s->spare, n_blocks, k))
+    );
     return bound > -FLT_MAX ? bound : -FLT_MAX;
 }
 
-/* Lists every id whose logit reaches `bound`, best first. Requires block_max. */
+/* Lists every id whose value reaches `bound`, best first. */
 static void list_from(weir_sampler_scratch *s, float bound)
 {
     size_t n = 0;
+    s->is_listed = false;
     for (size_t b = 0; b < count_blocks(s->n); b++) {
-        if (!(s->block_max[b] >= bound)) continue;
-        const size_t first = b * WEIR_SAMPLE_BLOCK,
-                     end = first + WEIR_SAMPLE_BLOCK < s->n ? first + WEIR_SAMPLE_BLOCK : s->n;
-        for (size_t i = first; i < end; i++)
-            if (s->logits[i] >= bound) s->list[n++] = candidate_of(s->logits[i], i);
+        if (!(at_temperature(s->temperature, s->block_max[b]) >= bound)) continue;
+        const size_t first = b * WEIR_SAMPLE_BLOCK, end = first + members(s->n, first);
+        for (size_t i = first; i < end; i++) {
+            const float value = weir_candidates_value(s, i);
+            if (value >= bound) s->list[n++] = weir_candidate_of(value, i);
+        }
     }
-    sort_candidates(s->list, s->spare, n);
-    s->listed = true;
+    weir_candidates_sort(s->list, s->spare, n);
+    s->is_listed = true;
     s->n_listed = n;
 }
 
 void weir_process_top_k(weir_sampler_scratch *s, size_t k)
 {
-    WEIR_ASSERT(!s->listed && k > 0);
-    find_block_max(s);
+    WEIR_ASSERT(!s->is_listed && k > 0);
+    (void)weir_process_best(s);
     list_from(s, bound_of_best(s, k));
     if (s->n_listed > k) s->n_listed = k;
+}
+
+/* A value that all candidates of at least this weight reach. exp and log are not exact, and may not
+ * be monotone in the last places. */
+static float value_of_weight(const weir_sampler_scratch *s, float weight)
+{
+    return s->shift + logf(weight) - 1e-3f - 1e-6f * fabsf(s->shift);
+}
+
+/* A bound whose candidates have at least `mass` together: by sums of weights with equal exponents
+ * and first four bits of the fraction. */
+static float bound_of_mass(weir_sampler_scratch *s, double mass)
+{
+    enum { SHIFT = 19, CLASSES = (0x3F800000 >> SHIFT) + 1 }; /* weights up to 1 */
+    double sums[CLASSES] = { 0 }, sum = 0;
+    pass_over(s, find_weights);
+    for (size_t i = 0; i < s->n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &s->weights[i], sizeof bits);
+        sums[bits >> SHIFT] += (double)s->weights[i];
+    }
+    for (uint32_t class = CLASSES - 1; class > 0; class --) {
+        sum += sums[class];
+        if (sum < mass * (1 + 1e-9)) continue;
+        const uint32_t bits = class << SHIFT;
+        float weight;
+        memcpy(&weight, &bits, sizeof weight);
+        return value_of_weight(s, weight);
+    }
+    return -FLT_MAX;
 }
 
 /* Truncates the sorted list where the weights reach `mass`; returns false if they do not. */
@@ -227,85 +282,94 @@ static bool cut_at_mass(weir_sampler_scratch *s, double mass)
     return false;
 }
 
-void weir_process_top_p(weir_sampler_scratch *s, double p)
+/* The list of candidates from `bound` on reaches `mass`, or holds all that are possible. */
+static bool list_mass(weir_sampler_scratch *s, float bound, double mass)
 {
+    list_from(s, bound);
     weir_process_softmax(s);
-    const double mass = p * s->total;
-    if (s->listed) {
-        (void)cut_at_mass(s, mass);
-        return;
-    }
-    find_block_max(s);
-    const size_t n_blocks = count_blocks(s->n);
-    for (size_t k = 128;;
-         k *= 8) { /* most distributions need one round; a flat one sorts everything once */
-        s->listed = false;
-        list_from(s, bound_of_best(s, k));
-        weir_process_softmax(s);
-        if (cut_at_mass(s, mass) || k > n_blocks) return;
-    }
+    return cut_at_mass(s, mass) || bound == -FLT_MAX;
 }
 
-void weir_process_min_p(weir_sampler_scratch *s, float min_p)
+/* Most distributions need the first list only. */
+void weir_process_top_p(weir_sampler_scratch *s, double p)
 {
+    enum { FEW = 128 };
     weir_process_softmax(s);
-    const size_t n = weir_candidates_count(s);
+    const double mass = p * s->total;
+    if (s->is_listed)
+        (void)cut_at_mass(s, mass);
+    else if (!list_mass(s, bound_of_best(s, FEW), mass) &&
+             !list_mass(s, bound_of_mass(s, mass), mass))
+        (void)list_mass(s, -FLT_MAX, mass);
+}
+
+static void min_p_of_list(weir_sampler_scratch *s, float min_p)
+{
     size_t kept = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!(s->weights[i] >= min_p)) continue; /* the best candidate has weight 1 */
-        s->list[kept++] = s->listed ? s->list[i] : candidate_of(s->logits[i], i);
-    }
-    s->listed = true;
+    for (size_t i = 0; i < s->n_listed; i++)
+        if (s->weights[i] >= min_p) s->list[kept++] = s->list[i];
     s->n_listed = kept;
+}
+
+static void min_p_of_all(weir_sampler_scratch *s, float min_p)
+{
+    const float bound = value_of_weight(s, min_p);
+    size_t kept = 0;
+    for (size_t b = 0; b < count_blocks(s->n); b++) {
+        if (!(at_temperature(s->temperature, s->block_max[b]) >= bound)) continue;
+        const size_t first = b * WEIR_SAMPLE_BLOCK, count = members(s->n, first);
+        float weights[WEIR_SAMPLE_BLOCK];
+        weir_candidates_weights(s, first, count, weights);
+        for (size_t i = 0; i < count; i++)
+            if (weights[i] >= min_p)
+                s->list[kept++] = weir_candidate_of(weir_candidates_value(s, first + i), first + i);
+    }
+    s->n_listed = kept;
+    s->is_listed = true;
 }
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
-/* exp(x) for x <= 0, within 2 units in the last place; 0 below -87. x = k ln 2 + r with |r| <= ln 2
- * / 2, and the Taylor series of exp(r) up to r^7 (error below 6e-9). ln 2 is split so that k times
- * its first part is exact. */
-static inline float exp_of_negative(float x)
+/* Every list holds the best candidate. */
+static void find_shift(weir_sampler_scratch *s)
 {
-    const float inside = x < -87.0f ? -87.0f : x;
-    const float k =
-        inside * 1.44269504f + 12582912.0f - 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
-    const float r = inside - k * 0.693115234375f - k * 3.19461849e-5f;
-    const float tail =
-        1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040))));
-    const float series = 1.0f + (r + r * r * (0.5f + r * tail));
-    const int32_t bits = ((int32_t)k + 127) << 23;
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return x < -87.0f ? 0.0f : series * power;
+    const float best = at_temperature(s->temperature, weir_process_best(s));
+    s->shift = best > -INFINITY ? best : 0;
 }
 
-/* Sums each block in eight lanes, then the blocks in order: the same order on every machine. */
-static void sum_blocks(weir_sampler_scratch *s, size_t n)
+static void weigh_list(weir_sampler_scratch *s)
 {
-    s->total = 0;
-    for (size_t first = 0; first < n; first += WEIR_SAMPLE_BLOCK) {
-        const size_t count = n - first < WEIR_SAMPLE_BLOCK ? n - first : WEIR_SAMPLE_BLOCK,
-                     whole = count / 8 * 8;
-        double lanes[8] = { 0 }, sum = 0;
-        for (size_t i = first; i < first + whole; i += 8)
-            for (size_t j = 0; j < 8; j++) lanes[j] += (double)s->weights[i + j];
-        for (size_t j = 0; j < 8; j++) sum += lanes[j];
-        for (size_t i = first + whole; i < first + count; i++) sum += (double)s->weights[i];
-        s->block_sums[first / WEIR_SAMPLE_BLOCK] = sum;
-        s->total += sum;
+    const weir_temperature none = { 0, 1 };
+    for (size_t first = 0; first < s->n_listed; first += WEIR_SAMPLE_BLOCK) {
+        const size_t count = members(s->n_listed, first);
+        float values[WEIR_SAMPLE_BLOCK];
+        for (size_t i = 0; i < count; i++) values[i] = weir_candidate_value(s->list[first + i]);
+        s->passes->weigh(s->weights + first, values, count, none, s->shift);
+        s->passes->block_sums(
+            s->block_sums + first / WEIR_SAMPLE_BLOCK, values, count, none, s->shift
+        );
     }
 }
 
 void weir_process_softmax(weir_sampler_scratch *s)
 {
-    const size_t n = weir_candidates_count(s);
-    const float *logits = s->logits;
-    if (s->listed) {
-        for (size_t i = 0; i < n; i++) s->weights[i] = logit_of(s->list[i]);
-        logits = s->weights;
+    find_shift(s);
+    if (s->is_listed)
+        weigh_list(s);
+    else
+        pass_over(s, find_sums);
+    s->total = 0;
+    for (size_t b = 0; b < count_blocks(weir_candidates_count(s)); b++)
+        s->total += s->block_sums[b];
+}
+
+void weir_process_min_p(weir_sampler_scratch *s, float min_p)
+{
+    if (s->is_listed) {
+        weir_process_softmax(s);
+        min_p_of_list(s, min_p);
+    } else {
+        find_shift(s);
+        min_p_of_all(s, min_p);
     }
-    const float best = weir_largest(logits, n),
-                shift = best > -INFINITY ? best : 0; /* no id is possible: every weight is 0 */
-    for (size_t i = 0; i < n; i++) s->weights[i] = exp_of_negative(logits[i] - shift);
-    sum_blocks(s, n);
 }

@@ -9,6 +9,7 @@
 #include "engine/base/checked.h"
 #include "engine/sample/processors.h"
 #include "engine/sample/random.h"
+#include "offload/caps.h"
 
 weir_sampling weir_sampling_default(void)
 {
@@ -75,6 +76,8 @@ weir_status weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab
     weir_sampler_scratch *const s = calloc(1, sizeof *s);
     if (s == NULL) return WEIR_ENOMEM;
     const size_t n_blocks = (n_vocab + WEIR_SAMPLE_BLOCK - 1) / WEIR_SAMPLE_BLOCK;
+    const weir_caps caps = weir_caps_detect();
+    s->passes = weir_passes_of(weir_caps_isa(&caps));
     s->n_vocab = n_vocab;
     s->logits = calloc(n_vocab, sizeof *s->logits);
     s->weights = calloc(n_vocab, sizeof *s->weights);
@@ -103,13 +106,9 @@ void weir_sampler_scratch_close(weir_sampler_scratch *scratch)
     free(scratch);
 }
 
-/* The lowest id with the largest logit; 0 if all are NaN. */
-static int32_t best_id(const float *logits, size_t n)
+void weir_sampler_scratch_parallel(weir_sampler_scratch *scratch, bool is_parallel)
 {
-    const float best = weir_largest(logits, n);
-    for (size_t i = 0; i < n; i++)
-        if (logits[i] == best) return (int32_t)i;
-    return 0;
+    scratch->is_parallel = is_parallel;
 }
 
 /* The candidate where the running sum of weights passes u * total: finds the block, then the place
@@ -127,10 +126,12 @@ static int32_t draw_at(const weir_sampler_scratch *s, double u)
     const size_t first = block * WEIR_SAMPLE_BLOCK,
                  end = first + WEIR_SAMPLE_BLOCK < n ? first + WEIR_SAMPLE_BLOCK : n;
     size_t chosen = first;
+    float weights[WEIR_SAMPLE_BLOCK];
+    weir_candidates_weights(s, first, end - first, weights);
     for (size_t i = first; i < end; i++) {
-        if (s->weights[i] == 0) continue;
+        if (weights[i - first] == 0) continue;
         chosen = i;
-        sum += (double)s->weights[i];
+        sum += (double)weights[i - first];
         if (sum > target) break;
     }
     return weir_candidates_id(s, chosen);
@@ -150,16 +151,16 @@ int32_t weir_sample(
 )
 {
     WEIR_ASSERT(n_valid > 0 && n_valid <= n_vocab && n_vocab <= scratch->n_vocab);
-    const bool greedy = sampling->temperature <= 0;
-    if (greedy && n_banned == 0 && !changes_logits(sampling, history))
-        return best_id(logits, n_valid);
-
-    weir_process_load(scratch, logits, n_valid);
-    weir_process_bias(scratch, sampling->bias, sampling->n_bias);
-    weir_process_penalties(scratch, sampling, history);
-    weir_process_ban(scratch, banned, n_banned);
-    if (weir_largest(scratch->logits, n_valid) == -INFINITY) return best_id(logits, n_valid);
-    if (greedy) return best_id(scratch->logits, n_valid);
+    weir_process_view(scratch, logits, n_valid);
+    if (n_banned > 0 || changes_logits(sampling, history)) {
+        weir_process_load(scratch, logits, n_valid);
+        weir_process_bias(scratch, sampling->bias, sampling->n_bias);
+        weir_process_penalties(scratch, sampling, history);
+        weir_process_ban(scratch, banned, n_banned);
+        if (weir_process_best(scratch) == -INFINITY) weir_process_view(scratch, logits, n_valid);
+    }
+    if (sampling->temperature <= 0 || weir_process_best(scratch) == -INFINITY)
+        return weir_process_best_id(scratch);
 
     weir_process_temperature(scratch, sampling->temperature);
     if (sampling->top_k > 0 && (size_t)sampling->top_k < n_valid)
@@ -185,17 +186,17 @@ void weir_logprobs(
 )
 {
     WEIR_ASSERT(chosen >= 0 && (size_t)chosen < n_valid);
-    weir_process_load(scratch, logits, n_valid);
+    weir_process_view(scratch, logits, n_valid);
     weir_process_softmax(scratch);
-    const float best = weir_largest(scratch->logits, n_valid);
-    const double log_total = (double)best + log(scratch->total);
-    *chosen_out = logprob_of(chosen, scratch->logits[chosen], log_total);
+    const double log_total = (double)weir_process_best(scratch) + log(scratch->total);
+    const float logit = weir_candidates_value(scratch, (size_t)chosen);
+    *chosen_out = logprob_of(chosen, logit, log_total);
     if (n_top == 0) return;
     weir_process_top_k(scratch, n_top);
     for (size_t i = 0; i < n_top; i++)
         top[i] = i < scratch->n_listed ? logprob_of(
                                              weir_candidates_id(scratch, i),
-                                             weir_candidates_logit(scratch, i), log_total
+                                             weir_candidates_value(scratch, i), log_total
                                          )
                                        : (weir_logprob){ .id = -1, .logprob = (float)never };
 }

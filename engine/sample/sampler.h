@@ -49,6 +49,9 @@ typedef struct weir_sampler_scratch weir_sampler_scratch;
 size_t weir_sampler_scratch_bytes(size_t n_vocab); /* its size; the caller charges it */
 WEIR_MUST_CHECK weir_status weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab);
 void weir_sampler_scratch_close(weir_sampler_scratch *scratch);
+/* If `is_parallel`, OpenMP's threads share the passes over a large vocabulary; off when opened. The
+ * bits are the same. */
+void weir_sampler_scratch_parallel(weir_sampler_scratch *scratch, bool is_parallel);
 
 /* Draws one token. `draw` counts the tokens drawn before with this seed and choice index: the
  * random number is a function of (seed, choice, draw) only, so a draw is repeatable. Ids >= n_valid

@@ -1,7 +1,10 @@
-/* engine/schedule/sample.c - draws the next tokens after a step, one thread a row.
+/* engine/schedule/sample.c - draws the next tokens after a step: one thread a row, or all
+ * threads if there are few rows.
  *
  * A draw is a function of logits, parameters and counts of its choice only, so the bits do not
  * depend on threads. */
+#include <omp.h>
+
 #include "engine/schedule/job.h"
 #include "kernels/abi/minmax.h"
 
@@ -49,24 +52,38 @@ const float *weir_service_last_row(
     return logits + last * (int64_t)service->facts->n_vocab;
 }
 
+/* The row that item `i` draws from; NULL if it draws no token. */
+static const float *row_of(const weir_service *service, int32_t i, const float *logits)
+{
+    const choice *const c = service->choices[i];
+    const bool draws = c != NULL && !c->is_ended && c->job->request.max_tokens > 0;
+    return draws ? weir_service_last_row(service, &service->items[i], logits) : NULL;
+}
+
 /* Items t, t + n, ...: those of sampler t of n. */
 static void sample_some(
     weir_service *service, int32_t n_items, const float *logits, int32_t t, int32_t n
 )
 {
     for (int32_t i = t; i < n_items; i += n) {
-        choice *const c = service->choices[i];
-        const bool draws = c != NULL && !c->is_ended && c->job->request.max_tokens > 0;
-        const float *const row =
-            draws ? weir_service_last_row(service, &service->items[i], logits) : NULL;
-        if (row != NULL) weir_choice_sample(c, row, service->samplers[t]);
+        const float *const row = row_of(service, i, logits);
+        if (row != NULL) weir_choice_sample(service->choices[i], row, service->samplers[t]);
     }
 }
 
-/* A region of one thread, or of another team than the kernels', would allocate memory. */
+/* Few rows are sampled one after another, by all threads. A region of one thread, or of another
+ * team than the kernels', would allocate memory. */
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits)
 {
     const int32_t n = weir_min_i32(service->facts->n_samplers, n_items);
+    int32_t n_rows = 0;
+    for (int32_t i = 0; i < n_items; i++) n_rows += row_of(service, i, logits) != NULL;
+    if (2 * n_rows <= omp_get_max_threads()) {
+        weir_sampler_scratch_parallel(service->samplers[0], true);
+        sample_some(service, n_items, logits, 0, 1);
+        weir_sampler_scratch_parallel(service->samplers[0], false);
+        return;
+    }
     if (n == 1) {
         sample_some(service, n_items, logits, 0, 1);
         return;

@@ -82,11 +82,17 @@ class Samplers {
         return out;
     }
     weir_sampler_history history() { return { prompt_.data(), answer_.data(), n_ }; }
+    static float weight(const weir_sampler_scratch *scratch, size_t i)
+    {
+        float out;
+        weir_candidates_weights(scratch, i, 1, &out);
+        return out;
+    }
     void compare_kept(Check *check, const std::string &name)
     {
         std::vector<float> kept(n_, 0.0f);
         for (size_t i = 0; i < weir_candidates_count(scratch_.get()); i++)
-            if (std::isfinite(weir_candidates_logit(scratch_.get(), i)))
+            if (std::isfinite(weir_candidates_value(scratch_.get(), i)))
                 kept[static_cast<size_t>(weir_candidates_id(scratch_.get(), i))] = 1;
         values_->compare(check, name, kept);
     }
@@ -118,7 +124,7 @@ class Samplers {
         std::vector<float> probabilities(n_, 0.0f);
         for (size_t i = 0; i < n_left; i++)
             probabilities[static_cast<size_t>(weir_candidates_id(scratch, i))] =
-                static_cast<float>(static_cast<double>(scratch->weights[i]) / scratch->total);
+                static_cast<float>(static_cast<double>(weight(scratch, i)) / scratch->total);
         values_->compare(check, stem + "probs", probabilities);
     }
     /* Within 7 standard deviations and 7: a right sampler stays inside for any folder, also for ids
