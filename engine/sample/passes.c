@@ -39,7 +39,8 @@ BODY void block_max_body(float *restrict out, const float *restrict logits, size
         float lanes[LANES], best = -INFINITY;
         for (size_t j = 0; j < LANES; j++) lanes[j] = -INFINITY;
         for (size_t i = 0; i < whole; i += LANES)
-            for (size_t j = 0; j < LANES; j++) lanes[j] = in[i + j] > lanes[j] ? in[i + j] : lanes[j];
+            for (size_t j = 0; j < LANES; j++)
+                lanes[j] = in[i + j] > lanes[j] ? in[i + j] : lanes[j];
         for (size_t j = 0; j < LANES; j++) best = lanes[j] > best ? lanes[j] : best;
         for (size_t i = whole; i < count; i++) best = in[i] > best ? in[i] : best;
         out[first / WEIR_SAMPLE_BLOCK] = bounded(best);
@@ -73,8 +74,7 @@ BODY void weigh_body(
     else
 #pragma clang loop interleave_count(2)
         for (size_t i = 0; i < n; i++)
-            weights[i] =
-                exp_of_negative((bounded(logits[i]) - t.best) / t.temperature - shift);
+            weights[i] = exp_of_negative((bounded(logits[i]) - t.best) / t.temperature - shift);
 }
 
 BODY void block_sums_body(

@@ -1,7 +1,8 @@
 /* engine/schedule/follow.c - prompts that begin alike are computed once.
  *
  * A choice does not compute tokens that another running choice is about to compute: it waits for
- * that one, its leader, and then takes the rows from the prefix cache. If a leader ends or is
+ * that one, its leader, and then takes the rows from the prefix cache, or, with a KV policy that
+ * observes every step, a point from the pruned cache. If a leader ends or is
  * preempted, those that follow it go on with what it computed. Leaders are ahead of their
  * followers, or as far and before them in order, so they never wait for each other. */
 #include "engine/schedule/job.h"
@@ -18,15 +19,14 @@ static bool has_same_salt(const choice *a, const choice *b)
     return strcmp(a->job->request.cache_salt, b->job->request.cache_salt) == 0;
 }
 
-/* Tokens that both begin with, in whole pages and blocks: where the second can continue the
- * first. */
-static int32_t common_rows(const choice *leader, const choice *c)
+/* Tokens that both begin with, leaving one of the second to compute. */
+static int32_t common_tokens(const choice *leader, const choice *c)
 {
     const weir_kv_sequence *const a = leader->sequence, *const b = c->sequence;
     const int32_t most = weir_min_i32(a->n_tokens, b->n_tokens - 1);
     int32_t n = 0;
     while (n < most && a->tokens[n] == b->tokens[n]) n++;
-    return weir_choice_cut_page(c, n);
+    return n;
 }
 
 /* Sets the leader that saves the most rows, if there is any. */
@@ -34,14 +34,14 @@ static void find_leader(choice *c)
 {
     const weir_service *const service = c->job->service;
     int32_t best = c->sequence->n_computed;
-    if (!weir_choice_can_share(c)) return;
+    if (!weir_choice_can_follow(c)) return;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const other = service->slots[i].owner;
         if (other == NULL || other == c || other->is_waiting || other->is_stalled ||
-            other->is_reading || !weir_choice_can_share(other) || !has_same_salt(c, other) ||
-            !is_ahead(other, c) || other->sequence->n_tokens <= best)
+            other->is_reading || !has_same_salt(c, other) || !is_ahead(other, c) ||
+            other->sequence->n_tokens <= best)
             continue;
-        const int32_t rows = common_rows(other, c);
+        const int32_t rows = weir_choice_rows_from(other, c, common_tokens(other, c));
         if (rows <= best || rows <= other->sequence->n_computed) continue;
         c->leader = other;
         c->n_followed = best = rows;

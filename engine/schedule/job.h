@@ -184,8 +184,10 @@ void weir_choice_reuse(choice *c);
 void weir_choice_want_states(choice *c, weir_batch_item *item);
 /* Called after a step; n_before: rows before it. */
 void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, bool is_done);
-/* True if it may take rows of others and they its own, while it runs. */
-bool weir_choice_can_share(const choice *c);
+/* True if it may take what others compute while it runs. */
+bool weir_choice_can_follow(const choice *c);
+/* Of the first n tokens, which both have: how many `c` can take once `leader` has computed them. */
+int32_t weir_choice_rows_from(const choice *leader, const choice *c, int32_t n);
 /* Takes what others have computed of its tokens since it looked last. */
 void weir_choice_look_again(choice *c);
 /* The last position at or before `at` where others can continue it while it runs. */
@@ -214,6 +216,9 @@ void weir_choice_keep_policy(choice *c);
 void weir_choice_keep_prompt(choice *c);
 /* Called after a step, when the policy was applied: inserts a point of the prompt. */
 void weir_choice_keep_point(choice *c);
+/* The last position up to n where a prompt with a policy that observes every step will leave, or has
+ * left, a point (reuse_policy.c); 0: none. */
+int32_t weir_choice_next_point(const choice *c, int32_t n);
 
 /* origins.c: sequences of other numerics. */
 

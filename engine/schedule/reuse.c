@@ -14,6 +14,7 @@
 #include "engine/base/log.h"
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/schedule/job.h"
+#include "kernels/abi/minmax.h"
 
 enum { TAIL_ROWS = 32, TAIL_FACTOR = 4 };
 
@@ -28,12 +29,34 @@ static bool may_reuse(const choice *c)
     return weir_choice_may_keep(c) && !c->sequence->table.is_pruned;
 }
 
-bool weir_choice_can_share(const choice *c)
+bool weir_choice_can_follow(const choice *c)
 {
     const weir_request *const request = &c->job->request;
+    if (!may_reuse(c) || request->want_prompt_logprobs || request->want_embedding) return false;
+    return c->sequence->policy_run == NULL
+               ? weir_prefix_can_match(c->job->service->prefix)
+               : c->sequence->n_computed == 0 && !c->is_again && c->index == 0;
+}
+
+/* True if the whole pages that it computes go to the prefix tree. */
+static bool leaves_rows(const choice *c)
+{
+    const weir_policy_sequence *const policy_run = c->sequence->policy_run;
+    const weir_request *const request = &c->job->request;
     return may_reuse(c) && weir_prefix_can_match(c->job->service->prefix) &&
-           c->sequence->policy_run == NULL && !request->want_prompt_logprobs &&
-           !request->want_embedding;
+           !request->want_prompt_logprobs && !request->want_embedding &&
+           (policy_run == NULL || !weir_policy_run_observes_all(policy_run));
+}
+
+int32_t weir_choice_rows_from(const choice *leader, const choice *c, int32_t n)
+{
+    const weir_policy_sequence *const policy_run = c->sequence->policy_run;
+    if (policy_run != NULL && weir_policy_run_observes_all(policy_run))
+        return weir_policy_run_is_alike(policy_run, leader->sequence->policy_run)
+                   ? weir_choice_next_point(leader, n)
+                   : 0;
+    if (policy_run != NULL) n = weir_min_i32(n, weir_policy_run_unobserved(policy_run));
+    return leaves_rows(leader) ? weir_choice_cut_page(c, n) : 0;
 }
 
 static int64_t n_inserted(const weir_service *service)
@@ -44,13 +67,16 @@ static int64_t n_inserted(const weir_service *service)
 void weir_choice_look_again(choice *c)
 {
     weir_job *const job = c->job;
-    if (!weir_choice_can_share(c) || c->n_inserted == n_inserted(job->service)) return;
+    if (!weir_choice_can_follow(c) || c->n_inserted == n_inserted(job->service)) return;
     c->n_inserted = n_inserted(job->service);
     const int32_t before = c->sequence->n_computed;
-    const weir_prefix_hit hit = weir_prefix_extend(
-        job->service->prefix, c->sequence, job->request.cache_salt, c->sequence->n_tokens - 1,
-        WEIR_PAGE_TOKENS
-    );
+    const weir_prefix_hit hit =
+        c->sequence->policy_run != NULL
+            ? weir_choice_reuse_policy(c)
+            : weir_prefix_extend(
+                  job->service->prefix, c->sequence, job->request.cache_salt,
+                  c->sequence->n_tokens - 1, WEIR_PAGE_TOKENS
+              );
     if (c->is_again || c->index > 0) return; /* a preempted choice continues its own sequence */
     job->usage.n_cached += hit.n_rows - before;
     if (hit.n_matched <= job->usage.n_matched) return;

@@ -62,14 +62,35 @@ static bool begins_chunk_with(const choice *c, int32_t n, int32_t at)
     return at > 0 && n == at / chunk * chunk;
 }
 
+/* True if it leaves points where a later prompt may branch off. */
+static bool leaves_points(const choice *c)
+{
+    const weir_request *const request = &c->job->request;
+    return weir_choice_may_keep(c) && !request->want_prompt_logprobs && !request->want_embedding &&
+           weir_policy_run_observes_all(c->sequence->policy_run);
+}
+
+int32_t weir_choice_next_point(const choice *c, int32_t n)
+{
+    const int32_t chunk = c->job->service->busy_chunk,
+                  before = weir_policy_run_turn_end(c->sequence->policy_run),
+                  ends[] = { weir_choice_answer_start(c), c->job->request.turn_starts[1],
+                             c->job->usage.n_matched };
+    int32_t point = 0;
+    if (!leaves_points(c) || !weir_pruned_has_places(c->job->service->prefix)) return 0;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const int32_t at = ends[i] / chunk * chunk;
+        if (at > before && at > point && at <= n) point = at;
+    }
+    return point;
+}
+
 void weir_choice_keep_point(choice *c)
 {
     const weir_request *const request = &c->job->request;
     const weir_kv_sequence *const sequence = c->sequence;
     const int32_t n = sequence->n_computed;
-    if (n == c->n_point || n >= request->n_prompt || !weir_choice_may_keep(c) ||
-        request->want_prompt_logprobs || request->want_embedding ||
-        !weir_policy_run_observes_all(sequence->policy_run) ||
+    if (n == c->n_point || n >= request->n_prompt || !leaves_points(c) ||
         n <= weir_policy_run_turn_end(sequence->policy_run))
         return;
     const bool is_answer = begins_chunk_with(c, n, weir_choice_answer_start(c));

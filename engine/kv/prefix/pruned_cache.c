@@ -313,8 +313,14 @@ const char *weir_pruned_insert(
     }
     pruned_entry *const entry = pruned_make(prefix, &content, &sequence->table, is_spare, &reason);
     if (entry == NULL) return reason;
+    prefix->stats.n_inserted++;
     weir_policy_run_save(sequence->policy_run, prefix->pruned_memory + entry->at + entry->state);
     return NULL;
+}
+
+bool weir_pruned_has_places(const weir_prefix *prefix)
+{
+    return prefix != NULL && pruned_places(prefix) > 0;
 }
 
 /* ---- checking -------------------------------------------------------------------------------- */

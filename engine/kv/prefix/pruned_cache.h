@@ -52,6 +52,8 @@ weir_prefix_hit weir_pruned_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, bool again
 );
 
+bool weir_pruned_has_places(const weir_prefix *prefix); /* prefix: may be NULL */
+
 /* True if an entry under this salt is a prefix of the tokens, whatever its policy. */
 bool weir_pruned_contains(
     const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt

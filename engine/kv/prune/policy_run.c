@@ -249,6 +249,16 @@ void weir_policy_run_fork(weir_policy_sequence *dst, const weir_policy_sequence 
 /* Sums over all queries. */
 enum { SUMS = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES };
 
+bool weir_policy_run_is_alike(const weir_policy_sequence *a, const weir_policy_sequence *b)
+{
+    weir_policy_history of_a, of_b;
+    if (b == NULL) return false;
+    weir_policy_history_of(&of_a, a);
+    weir_policy_history_of(&of_b, b);
+    return memcmp(of_a.policy, of_b.policy, sizeof of_a.policy) == 0 &&
+           of_a.budget == of_b.budget && of_a.n_pinned == of_b.n_pinned;
+}
+
 bool weir_policy_run_observes_all(const weir_policy_sequence *text)
 {
     const weir_policy_options *const options = weir_policy_options_of(text->policy_run->policy);

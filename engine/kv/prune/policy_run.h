@@ -79,6 +79,8 @@ int32_t weir_policy_run_prompt_end(const weir_policy_sequence *text, int32_t at)
 int32_t weir_policy_run_turn_end(const weir_policy_sequence *text);
 /* Both must be of the same policy. */
 void weir_policy_run_fork(weir_policy_sequence *dst, const weir_policy_sequence *src);
+/* True if both have the same policy with its options, budget and protected rows. b: may be NULL. */
+bool weir_policy_run_is_alike(const weir_policy_sequence *a, const weir_policy_sequence *b);
 /* How much of a prompt may be reused without observing it; 0 if the policy must observe all of
  * it. */
 int32_t weir_policy_run_unobserved(const weir_policy_sequence *text);

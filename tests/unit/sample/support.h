@@ -14,7 +14,7 @@
 namespace sampling {
 
 inline const float infinity = std::numeric_limits<float>::infinity(),
-            nan_value = std::numeric_limits<float>::quiet_NaN();
+                   nan_value = std::numeric_limits<float>::quiet_NaN();
 inline const float largest = std::numeric_limits<float>::max();
 
 struct Sampler {

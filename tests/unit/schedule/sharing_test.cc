@@ -189,6 +189,44 @@ TEST_F(Sharing, SixteenEqualPromptsCostOne)
     }
 }
 
+/* Policies that need no more than rows or the last queries take rows of the tree, others a point. */
+TEST_F(Sharing, EqualPromptsUnderAPolicyAreComputedOnce)
+{
+    enum { N = 4, ROWS = 700, ANSWER = 4, WINDOW = 8 };
+    const struct {
+        const char *name, *options;
+    } methods[] = { { "sinks", "sinks=4,every=1" },
+                    { "keydiff", "every=8" },
+                    { "snapkv", "window=8,every=16" },
+                    { "h2o", "sinks=2,recent=16,every=4" },
+                    { "h2o", "sinks=2,recent=16,every=4,in_prompt=true" },
+                    { "expected", "every=8" } };
+    for (const char *const model : { "qwen3", "tq" }) {
+        for (const auto &method : methods) {
+            SCOPED_TRACE(std::string(model) + " " + method.name + " " + method.options);
+            const std::string name = std::string("kv.policy.name=") + method.name,
+                              options = std::string("kv.policy.options=") + method.options;
+            open(
+                model, N + 1, nullptr, 1024, 0,
+                { name.c_str(), options.c_str(), "kv.policy.budget=100" }
+            );
+            const std::vector<int32_t> ids = prompt(3, ROWS);
+            const std::vector<int32_t> expected = cold(ids, ANSWER);
+            const int64_t before = stats().batch_rows;
+            Calls calls;
+            for (int i = 0; i < N; i++) calls.push_back(cached(ids, ANSWER));
+            submit_together(calls);
+            for (auto &call : calls) EXPECT_EQ(call->tokens[0], expected);
+            for (size_t i = 1; i < N; i++)
+                EXPECT_GE(calls[i]->usage.n_cached, (ROWS - WINDOW - 1) / 64 * 64 - 64);
+            EXPECT_LE(stats().batch_rows - before, 1 + ROWS + (N - 1) * (2 * 64) + N * ANSWER);
+            calls.clear();
+            EXPECT_EQ(pages_used_when_idle(), 0);
+            stop();
+        }
+    }
+}
+
 /* A pool that holds little more than a document, and sixteen questions about it: all are answered
  * at once, each with a page of its own. */
 TEST_F(Sharing, SixteenAskersOfOneDocumentRunAtOnce)
