@@ -1,14 +1,14 @@
 /* engine/schedule/step_memory.c - memory for a step.
  *
  * The engine thread waits for no block that is written or read. If a step lacks memory, blocks begin
- * to leave, and those that have no memory sit out steps until enough of it is free. Who gets what is
- * free: the first of all in order, then those that compute one row, in order, then prompts. Once
- * somebody has to wait, those behind it get nothing, so the first one gets what becomes free. Who
- * needs no memory is in every step.
+ * to leave, and sequences that lack it sit out steps until enough is free. What is free goes to the
+ * first of all in order, then to those that compute one row, in order, then to prompts. Once one of
+ * them has to wait, those behind it get nothing, so what becomes free adds up for it. A sequence
+ * that needs no memory is in every step.
  *
  * A sequence whose last block is in the lower tier (is_returning) needs a block to read it to. */
+#include "engine/kv/tiers/residency.h"
 #include "engine/schedule/job.h"
-#include "engine/schedule/tiers.h"
 #include "kernels/abi/minmax.h"
 
 enum { CLAIM_NONE, CLAIM_OPEN, CLAIM_MET, CLAIM_WAITS };
@@ -55,7 +55,7 @@ typedef struct claims {
     const choice *first; /* in order */
     weir_kv_pages free, pages; /* pages: of those that are met */
     int64_t n_free, n_returning; /* blocks */
-    bool is_over; /* somebody waits */
+    bool is_over; /* one waits */
 } claims;
 
 /* Those that return need one block, as one row does. */

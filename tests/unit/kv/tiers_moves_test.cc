@@ -151,7 +151,7 @@ TEST_P(Moves, AReadThatWaitsStopsNothing)
     close(&text);
 }
 
-/* Whoever listens is told of each move, after it can be ended, and not any more once this is over. */
+/* A listener is called once for each move, when that can be ended, and not after it is removed. */
 TEST_P(Moves, AreReported)
 {
     start(6, 3);

@@ -1,4 +1,6 @@
 /* A disk that does not answer, under sequences that need memory: the others go on. */
+#include <random>
+
 #include "engine/schedule/job.h"
 #include "tests/unit/schedule/tiers_fixture.h"
 
@@ -164,7 +166,7 @@ TEST_F(WaitingTiers, ALastBlockWithoutMemorySitsOut)
 }
 
 /* The job that waits is cancelled, or its time ends. */
-TEST_F(WaitingTiers, WhoSitsOutMayEnd)
+TEST_F(WaitingTiers, AJobMayEndWhileItSitsOut)
 {
     const auto large = prompt(2, 700);
     for (const bool times_out : { false, true }) {
@@ -192,7 +194,7 @@ TEST_F(WaitingTiers, WhoSitsOutMayEnd)
 }
 
 /* The blocks that should leave cannot be written: what is cached in memory is dropped, or the
- * request fails and says why. Nobody waits for ever. */
+ * request fails and says why. */
 TEST_F(WaitingTiers, AWriteThatFailsEndsTheWait)
 {
     start("qwen3", 0);
@@ -227,6 +229,60 @@ TEST_F(WaitingTiers, AWriteThatFailsEndsTheWait)
         expect_within();
         EXPECT_EQ(pages_used_when_idle(), 0);
         disk_.is_open = disk_.is_reached = false;
+    }
+}
+
+/* Conversations that share a small memory above a slow disk, which sometimes fails, too: some sit
+ * out, some are cancelled, and the others get the bits that they have alone. */
+TEST_F(WaitingTiers, ASlowDiskChangesNoAnswer)
+{
+    enum { TEXTS = 6, ASKS = 30, ANSWER = 24, AT_ONCE = 4 };
+    std::vector<std::vector<int32_t>> texts, want;
+    std::vector<std::vector<float>> logprobs;
+    start("qwen3", 0);
+    for (int i = 0; i < TEXTS; i++) {
+        texts.push_back(prompt(100 + i, 60 + i * 173 % 700));
+        want.push_back(run(texts.back(), ANSWER));
+        logprobs.push_back(logprobs_);
+    }
+    for (unsigned seed = 1; seed <= 6; seed++) {
+        start("qwen3", 14 + seed % 3, 40, "kv.tiers.hot=1", { "batch.max_sequences=3" });
+        slow_us = 3000;
+        fail_seed = seed % 2 * seed;
+        n_writes = 0;
+        std::mt19937 random(seed);
+        std::vector<std::pair<std::unique_ptr<Call>, int>> running;
+        int n_cancelled = 0;
+        for (int n = 0; n < ASKS || !running.empty();) {
+            if (n < ASKS && running.size() < AT_ONCE) {
+                const int i = (int)(random() % TEXTS);
+                auto call = std::make_unique<Call>(texts[(size_t)i], ANSWER);
+                call->request.cache_prompt = random() % 4 > 0;
+                call->request.want_logprobs = true;
+                call->request.priority = (int)(random() % 8 == 0);
+                ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+                running.emplace_back(std::move(call), i);
+                n++;
+                continue;
+            }
+            const auto one = running.begin() + (int)(random() % running.size());
+            Call &call = *one->first;
+            const bool is_cancelled = random() % 6 == 0;
+            if (is_cancelled) weir_job_cancel(call.job);
+            call.wait();
+            n_cancelled += call.status == WEIR_ECANCELED;
+            if (!is_cancelled || call.status != WEIR_ECANCELED) {
+                EXPECT_EQ(call.status, WEIR_OK) << call.message;
+                EXPECT_EQ(call.tokens[0], want[(size_t)one->second]) << "seed " << seed;
+                EXPECT_EQ(call.logprobs[0], logprobs[(size_t)one->second]) << "seed " << seed;
+            }
+            call.release();
+            running.erase(one);
+        }
+        EXPECT_GT(stats().kv_bytes_out, 0);
+        EXPECT_GT(stats().kv_bytes_back, 0);
+        expect_within();
+        EXPECT_EQ(pages_used_when_idle(), 0);
     }
 }
 
