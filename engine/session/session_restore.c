@@ -146,6 +146,7 @@ static void make_place(weir_service *service, void *user)
     r->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages, &r->need)) return;
     grow(service, r);
+    if (r->need.waits) return;
     if (r->status != WEIR_OK) {
         weir_kv_sequence_clear(&own->sequence);
         return;
