@@ -112,7 +112,7 @@ static void take_result(
         advance(c);
 }
 
-/* Runs the planned works, as far as there is memory; requested states go to their choices. */
+/* Runs the works, for which there is memory; requested states go to their choices. */
 static weir_status run_works(
     weir_service *service, int32_t n_items, const float **logits, weir_error *error
 )

@@ -103,7 +103,7 @@ TEST_F(WaitingTiers, APromptWithoutMemorySitsOut)
         goes_on.release();
         EXPECT_FALSE(waits.done);
         EXPECT_TRUE(waits.tokens[0].empty());
-        EXPECT_TRUE(disk_.is_reached);
+        EXPECT_TRUE(disk_.wait_until_reached());
         expect_answers({ &waits }, { want_large });
         disk_.is_open = disk_.is_reached = false;
     }
