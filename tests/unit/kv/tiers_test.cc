@@ -74,8 +74,8 @@ TEST_F(Tiers, PagesThatAreTakenAgainAreZero)
     weir_kv_table_close(&t, store_);
 }
 
-/* The last page of a text that was taken over may be on disk: it is promoted before rows are written
- * to it, or to a copy. */
+/* The last page of a text that was taken over may be on disk: it is promoted before rows are
+ * written to it, or to a copy. */
 TEST_F(Tiers, WhatIsWrittenToComesBack)
 {
     open(3, 5);

@@ -228,55 +228,6 @@ TEST_F(StateMoves, APreemptedSequenceWaitsForItsState)
     expect_right();
 }
 
-/* A text needs all of the disk, of which states that are being written hold some: it sits out, and an
- * answer goes on. */
-TEST_F(StateMoves, ABlockWaitsForTheirPlace)
-{
-    enum { TOKENS = 56, LONG = 1900, AT = 5 };
-    start("tq", 0);
-    const auto small = prompt(1, 4), large = prompt(2, LONG);
-    const auto want_small = run(small, TOKENS), want_large = run(large, 12);
-    start("tq", 22, 10, few_states_);
-    fprintf(stderr, "state %zu block %ld\n", (size_t)weir_engine_plan_of(engine_)->facts.recurrent_bytes, block_);
-    hang(state_writes);
-    for (int i = 0; i < TEXTS; i++) (void)run(prompt(20 + i, 60), ANSWER);
-    ASSERT_TRUE(disk_.wait_until_reached());
-    struct Small : Call {
-        using Call::Call;
-        weir_service *service = nullptr;
-        Call *other = nullptr;
-        int n = 0;
-        static bool on_event(void *user, const weir_event *event)
-        {
-            Small *const call = static_cast<Small *>(static_cast<Call *>(user));
-            weir_error error = {};
-            if (event->type == WEIR_EVENT_TOKEN && ++call->n == AT)
-                EXPECT_EQ(call->other->submit(call->service, &error), WEIR_OK) << error.text;
-            return Call::on_event(user, event);
-        }
-    } goes_on(small, TOKENS);
-    Call waits(large, 12);
-    goes_on.service = service_;
-    goes_on.other = &waits;
-    goes_on.request.callback = Small::on_event;
-    ASSERT_EQ(goes_on.submit(service_, &error_), WEIR_OK) << error_.text;
-    goes_on.wait();
-    EXPECT_EQ(goes_on.tokens[0], want_small);
-    goes_on.release();
-    EXPECT_FALSE(waits.done) << "there was space for all";
-    EXPECT_TRUE(waits.tokens[0].empty());
-    EXPECT_EQ(stats().preemptions, 0);
-    go_on(state_writes);
-    waits.wait();
-    EXPECT_EQ(waits.status, WEIR_OK) << waits.message;
-    EXPECT_EQ(waits.tokens[0], want_large);
-    waits.release();
-    end_moves();
-    expect_sound();
-    expect_within();
-    EXPECT_EQ(pages_used_when_idle(), 0);
-}
-
 /* A session whose last state is on disk is saved with it. */
 TEST_F(StateMoves, ASaveReadsTheLastState)
 {
