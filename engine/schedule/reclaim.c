@@ -231,8 +231,8 @@ static weir_status take_steps(reclaim *r, weir_error *error)
 }
 
 /* ---- moves ----------------------------------------------------------------------------------- */
-/* A need is not met by trying a disk again and again: once a demotion has failed since it arose, the
- * steps that cost more are taken. */
+/* A need is not met by trying a disk again and again: once a demotion has failed since it arose,
+ * the steps that cost more are taken. */
 static void look_at_failures(reclaim *r, weir_reclaim_need *need)
 {
     const int64_t n_failed = weir_kv_demotions_failed(r->request->store, NULL);

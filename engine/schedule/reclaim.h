@@ -59,9 +59,9 @@ typedef struct weir_reclaim_request {
 } weir_reclaim_request;
 
 /* Returns OK if what STEP, MEMORY or SESSION needs is free; for the other callers, if something was
- * freed, so that a retry may succeed. EFULL: nothing more can be freed now; for MEMORY the error says
- * why. If need->waits, steps that cost more were left out: ask again when a move has ended. Without
- * a need, moves are waited for: not for callers with others to run. With one, no move is
+ * freed, so that a retry may succeed. EFULL: nothing more can be freed now; for MEMORY the error
+ * says why. If need->waits, steps that cost more were left out: ask again when a move has ended.
+ * Without a need, moves are waited for: not for callers with others to run. With one, no move is
  * ended. */
 WEIR_MUST_CHECK weir_status weir_reclaim(
     const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error

@@ -198,8 +198,8 @@ static void fail_returning(weir_service *service, weir_status status, const char
     }
 }
 
-/* Plans and runs a step. *n_items 0: nothing can be computed now. Those that need memory may lose it
- * to others (preempt.c), so each try plans anew. */
+/* Plans and runs a step. *n_items 0: nothing can be computed now. Those that need memory may lose
+ * it to others (preempt.c), so each try plans anew. */
 static weir_status run_step(
     weir_service *service, int32_t *n_items, const float **logits, weir_error *error
 )

@@ -1,10 +1,10 @@
 /* engine/schedule/step_memory.c - memory for a step.
  *
- * The engine thread waits for no block that is written or read. If a step lacks memory, blocks begin
- * to leave, and sequences that lack it sit out steps until enough is free. What is free goes to the
- * first of all in order, then to those that compute one row, in order, then to prompts. Once one of
- * them has to wait, those behind it get nothing, so what becomes free adds up for it. A sequence
- * that needs no memory is in every step.
+ * The engine thread waits for no block that is written or read. If a step lacks memory, blocks
+ * begin to leave, and sequences that lack it sit out steps until enough is free. What is free goes
+ * to the first of all in order, then to those that compute one row, in order, then to prompts. Once
+ * one of them has to wait, those behind it get nothing, so what becomes free adds up for it. A
+ * sequence that needs no memory is in every step.
  *
  * A sequence whose last block is in the lower tier (is_returning) needs a block to read it to. */
 #include "engine/kv/tiers/residency.h"

@@ -17,10 +17,10 @@ extern "C" {
 
 struct weir_batch_item;
 
-/* Begins to demote blocks until, with those that leave, n_blocks will be free in memory, no more can
- * be demoted, or as many move as may: unused cached ones; those of the longest sequences among the
- * works and the running ones, or ENOTFOUND if there are too few. Other errors are those of the lower
- * tier. */
+/* Begins to demote blocks until, with those that leave, n_blocks will be free in memory, no more
+ * can be demoted, or as many move as may: unused cached ones; those of the longest sequences among
+ * the works and the running ones, or ENOTFOUND if there are too few. Other errors are those of the
+ * lower tier. */
 WEIR_MUST_CHECK weir_status weir_tiers_demote_cached(
     weir_kv_store *store, const weir_kv_holders *holders, int64_t n_blocks, weir_error *error
 );
@@ -35,8 +35,8 @@ void weir_tiers_move(
     int32_t n_items, int32_t hot, int64_t n_short
 );
 
-/* Ends moves whose bytes are there; `wait`: waits for the oldest one. Logs failures. Returns true if
- * there were any. */
+/* Ends moves whose bytes are there; `wait`: waits for the oldest one. Logs failures. Returns true
+ * if there were any. */
 bool weir_tiers_settle(weir_kv_store *store, bool wait);
 
 /* Pages that sequences can take: free ones, and those of cached prefixes that no sequence uses.

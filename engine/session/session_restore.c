@@ -95,8 +95,8 @@ void session_call_with_need(
     }
 }
 
-/* Memory near the kernels for a piece of its rows: sets r->rows to their end. If blocks have to leave
- * first, the piece is what is free and no step waits for. */
+/* Memory near the kernels for a piece of its rows: sets r->rows to their end. If blocks have to
+ * leave first, the piece is what is free and no step waits for. */
 static weir_status find_memory(weir_service *service, room *r)
 {
     const weir_kv_table *const table = &r->own->sequence.table;
