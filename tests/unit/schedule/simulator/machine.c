@@ -115,6 +115,17 @@ void weir_worker_wake(weir_worker *worker)
     if (self == NULL) thread_of(worker)->is_woken = true;
 }
 
+void weir_worker_listen(weir_worker *worker, void (*listener)(void *user), void *user)
+{
+    worker->listener = listener;
+    worker->listener_user = user;
+}
+
+void weir_worker_report(weir_worker *worker)
+{
+    if (worker->listener != NULL) worker->listener(worker->listener_user);
+}
+
 void sim_workers_run(int n)
 {
     for (sim_thread *t = threads; t < threads + THREADS; t++)
