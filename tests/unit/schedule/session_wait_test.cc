@@ -192,7 +192,7 @@ TEST_F(WaitingWithTiers, ARestoreThatWaitsStopsNoStep)
     weir_status status = WEIR_EIO;
     weir_error error = {};
     std::thread restoring([&] { status = restore(&error); });
-    for (int i = 0; i < 2000 && file_gate::bytes_read < block_; i++)
+    for (int i = 0; i < 20000 && file_gate::bytes_read < block_; i++)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_GE(file_gate::bytes_read, block_) << "it begins with the memory that is free";
     std::this_thread::sleep_for(std::chrono::milliseconds(50)); /* then it waits */

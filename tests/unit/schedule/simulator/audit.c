@@ -73,6 +73,7 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
                                .is_last_cold = is_last_cold(service->store, &c->sequence->table),
                                .needs_page = needs_page(service->store, c->sequence),
                                .step_rows = step_rows(service, c),
+                               .goes_first = c->goes_first,
                                .leader = -1 };
         for (int32_t k = 0; k < n; k++)
             if (c->leader == all[k]) out[i].leader = k;

@@ -20,6 +20,7 @@ typedef struct sim_choice {
     bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
     bool needs_page; /* its next row does: a new one, or a copy of a shared one */
     int32_t step_rows; /* in the last turn */
+    bool goes_first; /* as a long prompt, in that step: others may not fit in it */
     int32_t leader; /* its place in the list; -1: none */
 } sim_choice;
 /* Fills in the choices in order (preempt.c), at most one for each slot. Returns how many. */

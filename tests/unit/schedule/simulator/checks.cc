@@ -34,14 +34,12 @@ bool is_preempted(const sim_choice &past, const sim_choice &now)
 
 bool can_run(const sim_choice &c) { return !c.is_waiting && !c.is_stalled && !c.is_reading; }
 
-/* It could have been in the turn's step, and lacked memory. Prompts with a policy, whose pieces have
- * a certain size, may not have fit in the step. */
+/* It could have been in the turn's step, and lacked memory, or, as a prompt, did not fit in it. */
 bool sits_out(const sim_choice &past, const sim_choice &now, int64_t turn)
 {
     return can_run(past) && can_run(now) && now.leader < 0 && !past.is_last_cold &&
            !now.is_last_cold && now.n_computed == past.n_computed && now.step_rows == 0 &&
-           answer_of(now).token_turn != turn &&
-           (now.is_decoding || request_of(now)->policy == nullptr);
+           answer_of(now).token_turn != turn;
 }
 
 /* Its rows of the step began a block. */
@@ -150,13 +148,16 @@ std::string check_gaps(
     return "";
 }
 
-std::string check_memory(const View &before, const View &after, int64_t turn, bool has_moves)
+std::string check_memory(
+    const View &before, const View &after, int64_t turn, bool has_moves, bool has_policy
+)
 {
-    /* Else a prompt may have followed one that is gone. */
-    const bool all_stay = std::all_of(before.begin(), before.end(), [&](const sim_choice &past) {
-        const sim_choice *const now = find(after, past);
-        return now != nullptr && !is_preempted(past, *now);
-    });
+    /* Else a prompt may have followed one that is gone, or not have fit in the step. */
+    const bool all_stay =
+        !has_policy && std::all_of(before.begin(), before.end(), [&](const sim_choice &past) {
+            const sim_choice *const now = find(after, past);
+            return now != nullptr && !is_preempted(past, *now) && !now->goes_first;
+        });
     for (const sim_choice &c : after) {
         const sim_choice *const past = find(before, c);
         if (past == nullptr || !sits_out(*past, c, turn)) continue;
