@@ -149,12 +149,12 @@ std::string check_gaps(
 }
 
 std::string check_memory(
-    const View &before, const View &after, int64_t turn, bool has_moves, bool has_policy
+    const View &before, const View &after, int64_t turn, bool has_moves, bool is_alone
 )
 {
     /* Else a prompt may have followed one that is gone, or not have fit in the step. */
     const bool all_stay =
-        !has_policy && std::all_of(before.begin(), before.end(), [&](const sim_choice &past) {
+        is_alone && std::all_of(before.begin(), before.end(), [&](const sim_choice &past) {
             const sim_choice *const now = find(after, past);
             return now != nullptr && !is_preempted(past, *now) && !now->goes_first;
         });

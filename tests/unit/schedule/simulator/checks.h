@@ -35,10 +35,10 @@ std::string check_gaps(
     int64_t *n_out
 );
 /* While one that decodes, or the first in order, sits out for memory, none behind it took some:
- * after the first go those with one row, then prompts. has_policy: one ran that has; its pieces may
- * be larger than the step. */
+ * after the first go those with one row, then prompts. is_alone: no job came, and none that ran has
+ * a policy: either may have filled the step, also before it ended. */
 std::string check_memory(
-    const View &before, const View &after, int64_t turn, bool has_moves, bool has_policy
+    const View &before, const View &after, int64_t turn, bool has_moves, bool is_alone
 );
 /* Each sequence gets further. Counts turns in which nothing was withheld. */
 std::string check_progress(const View &before, const View &after, int64_t turn, bool is_withheld);

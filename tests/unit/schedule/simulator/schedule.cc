@@ -341,7 +341,7 @@ class Schedule {
         n_gaps_ = 0;
         fail(check_gaps(before_, after, turn_, has_moves, &n_gaps_, &counts_.sat_out));
         counts_.gaps += n_gaps_;
-        fail(check_memory(before_, after, turn_, has_moves, has_policy));
+        fail(check_memory(before_, after, turn_, has_moves, !has_come_ && !has_policy));
     }
     void check_texts(const View &after)
     {
