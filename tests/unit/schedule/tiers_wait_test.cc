@@ -11,7 +11,8 @@ namespace {
 
 using namespace tiers;
 
-/* Submits others after its fifth token, and tells when it has ended. */
+/* Submits others after its fifth token, and looks at their tokens at its last one: its end frees
+ * memory. */
 struct Others : Call {
     enum { AT = 5, TOKENS = 40 };
     Others(std::vector<int32_t> ids, weir_service *to, std::vector<Call *> calls)
@@ -27,10 +28,14 @@ struct Others : Call {
         if (event->type == WEIR_EVENT_TOKEN && ++self->n == AT)
             for (Call *const call : self->others)
                 EXPECT_EQ(call->submit(self->service, &error), WEIR_OK) << error.text;
+        if (event->type == WEIR_EVENT_TOKEN && self->n == TOKENS)
+            for (const Call *const call : self->others)
+                self->seen.push_back(call->tokens[0].size());
         return Call::on_event(user, event);
     }
     weir_service *service;
     std::vector<Call *> others;
+    std::vector<size_t> seen;
     int n = 0;
 };
 
@@ -139,11 +144,7 @@ TEST_F(WaitingTiers, AnAnswerWithoutMemorySitsOut)
     goes_on.wait();
     EXPECT_EQ(goes_on.tokens[0], want_small);
     goes_on.release();
-    {
-        const std::lock_guard<std::mutex> hold(waits.lock);
-        EXPECT_FALSE(waits.done);
-        EXPECT_EQ(waits.tokens[0].size(), 5u) << "its rows fill the first block";
-    }
+    EXPECT_EQ(goes_on.seen, std::vector<size_t>{ 5 }) << "its rows fill the first block";
     expect_answers({ &waits }, { want_other });
 }
 
@@ -160,6 +161,7 @@ TEST_F(WaitingTiers, ALastBlockWithoutMemorySitsOut)
         (void)run(prompt(3, 1000), 1); /* pushes it out */
         hang();
         fill_but(1, 4);
+        const int64_t before = stats().kv_bytes_back;
         Call one(kept, 12), two(kept, 12);
         one.request.cache_prompt = two.request.cache_prompt = true;
         const std::vector<Call *> waiting =
@@ -169,8 +171,7 @@ TEST_F(WaitingTiers, ALastBlockWithoutMemorySitsOut)
         goes_on.wait();
         EXPECT_EQ(goes_on.tokens[0], want_small);
         goes_on.release();
-        for (Call *const call : waiting) EXPECT_FALSE(call->done);
-        const int64_t before = stats().kv_bytes_back;
+        EXPECT_EQ(goes_on.seen, std::vector<size_t>(waiting.size(), 0));
         expect_answers(waiting, std::vector<std::vector<int32_t>>(waiting.size(), want_kept));
         EXPECT_GT(stats().kv_bytes_back, before);
         for (const Call *const call : waiting)
