@@ -5,8 +5,8 @@
  * Order      admission: the best priority, then the client with the fewest jobs, then its oldest
  *            job; preemption: from the last in order; the first one keeps its rows
  * Gaps       every turn computes a row of every decoding sequence, unless it is preempted or sits
- *            out, and then at most mixed_chunk rows of prompts; a sequence sits out only if it needs
- *            a page or a block on disk, and only while something moves
+ *            out, and then at most mixed_chunk rows of prompts; a sequence sits out only if it
+ *            needs a page or a block on disk, and only while something moves
  * Memory     what is free goes to the first in order, then to those that decode, then to prompts
  * Waits      the engine waits for no disk (what it may wait for: docs/decisions/0049)
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,

@@ -141,6 +141,16 @@ TEST_F(Simulator, Schedules)
         EXPECT_GT(count, 10);
 }
 
+// What the first schedules do not have: one takes the page of a cached run that continues on disk.
+TEST_F(Simulator, RareCases)
+{
+    for (const uint64_t seed : { 4724 }) {
+        running = seed;
+        const sim::Result result = sim::run_schedule(*world_, seed, {}, false);
+        EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem);
+    }
+}
+
 // The same schedule, turn by turn.
 TEST_F(Simulator, ASeedIsReplayed)
 {
