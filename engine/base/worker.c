@@ -38,3 +38,27 @@ void weir_worker_wait(weir_worker *worker)
 }
 
 void weir_worker_wake(weir_worker *worker) { (void)pthread_cond_broadcast(&worker->changed); }
+
+void weir_worker_listen(weir_worker *worker, void (*listener)(void *user), void *user)
+{
+    if (!worker->has_thread) return;
+    weir_worker_lock(worker);
+    worker->listener = listener;
+    worker->listener_user = user;
+    while (worker->is_telling) weir_worker_wait(worker);
+    weir_worker_unlock(worker);
+}
+
+void weir_worker_report(weir_worker *worker)
+{
+    void (*const listener)(void *user) = worker->listener;
+    void *const user = worker->listener_user;
+    if (listener != NULL) {
+        worker->is_telling = true;
+        weir_worker_unlock(worker);
+        listener(user);
+        weir_worker_lock(worker);
+        worker->is_telling = false;
+    }
+    weir_worker_wake(worker);
+}

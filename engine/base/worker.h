@@ -16,6 +16,10 @@ typedef struct weir_worker {
     pthread_mutex_t lock; /* not held over I/O */
     pthread_cond_t changed; /* any thread may wait for it */
     bool is_closing; /* (lock) `run` returns soon */
+    /* (lock) Called by the thread, without the lock, after each piece of work; NULL: none. */
+    void (*listener)(void *user);
+    void *listener_user;
+    bool is_telling; /* (lock) the listener is being called */
 } weir_worker;
 
 /* Starts a thread that calls run(user). WEIR_ENOMEM: it cannot be started; `purpose` completes "the
@@ -32,6 +36,13 @@ void weir_worker_unlock(weir_worker *worker);
 /* Require the lock: waits until another thread calls `wake`, or for no reason. */
 void weir_worker_wait(weir_worker *worker);
 void weir_worker_wake(weir_worker *worker); /* all that wait */
+
+/* Sets the function that the worker's thread calls when a piece of work is done; NULL: none. The
+ * one before is not called any more when this returns. Does nothing if the worker is all zero. */
+void weir_worker_listen(weir_worker *worker, void (*listener)(void *user), void *user);
+/* The worker's thread, with the lock: a piece of work is done. Wakes all, and calls the listener,
+ * for which it releases the lock. */
+void weir_worker_report(weir_worker *worker);
 
 #ifdef __cplusplus
 }

@@ -55,7 +55,7 @@ weir_status weir_evaluate(
         const float *logits;
         WEIR_TRY(weir_runner_step(runner, &item, 1, &logits, error));
         WEIR_TRY(weir_runner_evict(runner, sequence, error));
-        weir_runner_move(runner, &item, 1);
+        weir_runner_move(runner, &item, 1, 0);
         if (evaluation->visit != NULL)
             evaluation->visit(evaluation->user, first, item.n_rows, logits);
         if (is_last)

@@ -45,6 +45,10 @@ typedef struct choice {
     /* As a long prompt, in that plan: did not get its share; goes before short ones (plan.c). */
     bool is_overlooked, goes_first;
     int32_t n_overlooked; /* steps since it went first */
+    /* The block that its next rows begin in is in the lower tier, and not being read yet. */
+    bool is_returning;
+    int32_t item; /* its place in the plan */
+    uint8_t claim; /* to memory for the next step (step_memory.c) */
     /* Running and ahead: computes its first n_followed tokens for this one, too. NULL: none. */
     struct choice *leader;
     int32_t n_followed;
@@ -132,6 +136,9 @@ struct weir_service {
     weir_batch_item *items; /* [facts.n_slots] */
     choice **choices; /* [facts.n_slots]: whose item it is */
     int32_t n_observed; /* items of the step that is observed */
+    int32_t n_returning; /* choices that are */
+    weir_reclaim_need need; /* memory for the next step, as long as some sit out */
+    int64_t n_short; /* blocks of it that are missing */
     weir_job *running; /* list */
     weir_sampler_scratch **samplers; /* [facts.n_samplers] */
     const int32_t *stop_ids; /* borrowed */
@@ -155,6 +162,7 @@ struct weir_service {
     int32_t n_queued, n_running;
     int64_t next_serial;
     bool has_thread, is_stopping, is_draining;
+    bool has_moved; /* (lock) a block or a state, since the engine thread looked last */
     weir_service_stats stats;
     /* [info.n_slots] (lock): the sequences after the last step. */
     weir_service_sequence *seen;
@@ -311,6 +319,15 @@ void weir_job_take_turn(const weir_job *job);
 int32_t weir_service_plan(weir_service *service);
 /* Called after a step: counts the long prompts that were passed over in its plan. */
 void weir_service_count_overlooked(const weir_service *service);
+
+/* step_memory.c: finds memory for the plan, begins to read the blocks of those that are returning,
+ * and takes items out that have to wait. Returns EFULL if nothing more can be freed. */
+WEIR_MUST_CHECK weir_status
+weir_service_find_memory(weir_service *service, int32_t *n_items, weir_error *error);
+/* The step failed for lack of it. Returns OK if something was freed; true in `waits`: it will be
+ * when a move has ended. */
+WEIR_MUST_CHECK weir_status
+weir_service_free_memory(weir_service *service, int32_t n_items, bool *waits);
 
 /* follow.c: the choice that computes what c needs next, which may be c. */
 choice *weir_choice_leader(choice *c);

@@ -33,20 +33,15 @@ static bool can_run(const choice *c)
     return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading;
 }
 
-/* True if the block that its next rows are written to is being promoted. Without memory for that
- * the step frees some, and waits. */
-static bool waits_for_block(const weir_service *service, const choice *c)
+/* True if the block that its next rows begin in must be read first. An unreadable one fails in the
+ * step. */
+static bool waits_for_block(weir_service *service, choice *c)
 {
-    const weir_kv_table *const table = &c->sequence->table;
-    const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
-    if (table->n_heads == 0 || table->is_pruned || last >= table->n_pages ||
-        !weir_kv_is_cold(service->store, table->pages[last]) ||
-        weir_kv_is_unreadable(service->store, table->pages[last]))
-        return false;
-    return weir_kv_is_moving(service->store, table->pages[last]) ||
-           weir_kv_promote_begin(
-               service->store, (void *const *)table->pages + last, table->capacity, NULL
-           ) == WEIR_OK;
+    const void *const cold = weir_kv_cold_end(&c->sequence->table, service->store);
+    if (cold == NULL || weir_kv_is_unreadable(service->store, cold)) return false;
+    c->is_returning = !weir_kv_is_moving(service->store, cold);
+    service->n_returning += c->is_returning;
+    return true;
 }
 
 /* Where the prompt ends and a recomputed answer begins, if the two are computed differently. */
@@ -66,6 +61,7 @@ static void add_item(step_plan *plan, choice *c, int32_t n_rows)
     const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
                         sequence->n_computed < c->job->request.n_prompt;
     c->is_planned = true;
+    c->item = plan->n_items;
     service->choices[plan->n_items] = c;
     service->items[plan->n_items++] =
         (weir_batch_item){ .sequence = c->sequence,
@@ -177,6 +173,8 @@ static bool plan_prompt(step_plan *plan, choice *c, int32_t rows)
     const bool scores = first->job->request.want_prompt_logprobs;
     if (first != c) c->is_passed = true;
     if (first->is_planned || first->is_passed) return first->is_planned;
+    first->is_passed = waits_for_block(plan->service, first); /* it may have other rows now */
+    if (first->is_passed) return false;
     const int32_t piece = scores && plan->has_scores ? 0 : piece_rows(plan, first, rows);
     first->is_passed = true;
     if (piece == 0) return false;
@@ -213,10 +211,11 @@ static void plan_priority(step_plan *plan)
 int32_t weir_service_plan(weir_service *service)
 {
     step_plan plan = { .service = service };
+    service->n_returning = 0;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        c->is_planned = c->is_overlooked = c->goes_first = false;
+        c->is_planned = c->is_overlooked = c->goes_first = c->is_returning = false;
         c->is_passed = can_run(c) && waits_for_block(service, c);
         if (can_run(c) && !c->is_passed && is_decoding(c)) add_item(&plan, c, 1);
     }

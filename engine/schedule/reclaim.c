@@ -13,7 +13,7 @@
 typedef struct reclaim {
     const weir_kv_holders *holders;
     const weir_reclaim_request *request;
-    weir_status demoted; /* result of the last demotion */
+    weir_status demoted; /* of the last demotion: how it began, or EIO if it could not be written */
     weir_error why; /* why it failed */
 } reclaim;
 
@@ -31,14 +31,14 @@ static bool lacks_tables_only(const weir_reclaim_request *request)
     return has_pages(request) && request->pages.tables > weir_kv_store_free(request->store).tables;
 }
 
-/* Each of these returns true if it freed something and may be called again. */
+/* Each of these returns true if it freed something and may be called again. Demotions free nothing
+ * before they have ended. */
 static bool demote_cached(reclaim *r)
 {
     const weir_reclaim_request *const request = r->request;
-    const int64_t before = weir_kv_free_blocks(request->store);
-    if (r->holders->prefix == NULL) return false;
-    r->demoted = weir_tiers_demote_cached(request->store, r->holders, request->blocks, &r->why);
-    return r->demoted == WEIR_OK && weir_kv_free_blocks(request->store) > before;
+    if (r->demoted == WEIR_OK)
+        r->demoted = weir_tiers_demote_cached(request->store, r->holders, request->blocks, &r->why);
+    return false;
 }
 
 static bool drop_cached(reclaim *r)
@@ -65,16 +65,18 @@ static bool drop_pruned(reclaim *r)
 static bool demote_running(reclaim *r)
 {
     const weir_reclaim_request *const request = r->request;
-    if (r->demoted != WEIR_OK) return false;
-    r->demoted = weir_tiers_demote_running(
-        request->store, r->holders, request->items, request->n_items, request->hot, &r->why
-    );
-    return r->demoted == WEIR_OK;
+    if (r->demoted == WEIR_OK)
+        r->demoted = weir_tiers_demote_running(
+            request->store, r->holders, request->items, request->n_items, request->hot,
+            request->blocks, &r->why
+        );
+    return false;
 }
 
+/* Not while blocks leave, which may be those that it would drop. */
 static bool drop_cached_in_memory(reclaim *r)
 {
-    if (r->holders->prefix != NULL)
+    if (r->holders->prefix != NULL && weir_kv_blocks_leaving(r->request->store) == 0)
         weir_prefix_reclaim_memory(r->holders->prefix, r->request->blocks);
     return false;
 }
@@ -165,6 +167,17 @@ static bool is_met(const weir_reclaim_request *request)
     return false;
 }
 
+/* True if no other step is needed once the blocks that leave have left, or if more can be demoted
+ * when some moves have ended. */
+static bool is_on_its_way(const weir_reclaim_request *request)
+{
+    const weir_kv_store *const store = request->store;
+    if (callers[request->caller].goal != GOAL_BLOCKS || weir_kv_moves_begun(store) == 0)
+        return false;
+    return weir_kv_moves_left(store) == 0 ||
+           weir_kv_free_blocks(store) + weir_kv_blocks_leaving(store) >= request->blocks;
+}
+
 /* Free pages of the size classes that the caller needs. */
 static int64_t free_pages(const weir_reclaim_request *request)
 {
@@ -214,33 +227,69 @@ static weir_status take_steps(reclaim *r, weir_error *error)
     bool any = false;
     for (int i = 0; i < WEIR_RECLAIM_STEPS; i++) {
         if ((callers[request->caller].steps & 1u << i) == 0) continue;
-        while (!any && !is_met(request) && run(r, (weir_reclaim_step)i))
+        while (!any && !is_met(request) && !is_on_its_way(request) && run(r, (weir_reclaim_step)i))
             any = callers[request->caller].goal == GOAL_ANY;
     }
-    if (r->demoted == WEIR_EIO) weir_tiers_log_failure(request->store, r->why.text);
     return any || is_met(request) ? WEIR_OK : refuse(r, error);
 }
 
-/* The pages of blocks that move are held; recurrent states that move hold their place on disk.
- * False: nothing moves, or that does not matter. */
-static bool wait_for_moves(const reclaim *r)
+/* ---- moves ----------------------------------------------------------------------------------- */
+/* A need is not met by trying a disk again and again: once a demotion has failed since it arose,
+ * the steps that cost more are taken. */
+static void look_at_failures(reclaim *r, weir_reclaim_need *need)
 {
-    weir_status moved;
-    if (weir_kv_moves_begun(r->request->store) > 0)
-        return weir_kv_moves_end(r->request->store, true, &moved, NULL) > 0;
-    if (r->demoted != WEIR_EFULL || weir_prefix_moves(r->holders->prefix) == 0) return false;
-    weir_prefix_wait_for_moves(r->holders->prefix);
-    return weir_prefix_end_moves(r->holders->prefix);
+    const int64_t n_failed = weir_kv_demotions_failed(r->request->store, NULL);
+    if (!need->waits) need->n_failed = n_failed;
+    if (n_failed == need->n_failed) return;
+    (void)weir_kv_demotions_failed(r->request->store, &r->why);
+    r->demoted = WEIR_EIO;
+}
+
+/* A move holds the pages of its block, also if these were dropped meanwhile. A recurrent state that
+ * moves holds its place on disk. */
+static bool will_free_more(const reclaim *r)
+{
+    const weir_kv_store *const store = r->request->store;
+    const weir_kv_pages kept = weir_kv_store_kept(store);
+    const bool matters = callers[r->request->caller].goal == GOAL_BLOCKS ||
+                         kept.sinks + weir_kv_pages_others(kept) > 0;
+    return (matters && weir_kv_moves_begun(store) > 0) ||
+           (r->demoted == WEIR_EFULL && weir_prefix_will_end_moves(r->holders->prefix));
+}
+
+static weir_status ask(
+    const weir_kv_holders *holders, const weir_reclaim_request *request, weir_reclaim_need *need,
+    weir_error *error
+)
+{
+    reclaim r = { .holders = holders, .request = request };
+    look_at_failures(&r, need);
+    const weir_status status = take_steps(&r, error);
+    need->waits = status != WEIR_OK && will_free_more(&r);
+    return status;
+}
+
+static void wait_for_moves(const weir_kv_holders *holders, weir_kv_store *store)
+{
+    if (weir_kv_moves_begun(store) > 0) {
+        (void)weir_tiers_settle(store, true);
+        return;
+    }
+    weir_prefix_wait_for_moves(holders->prefix);
+    (void)weir_prefix_end_moves(holders->prefix);
 }
 
 weir_status weir_reclaim(
     const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
 )
 {
-    (void)weir_tiers_settle(request->store);
+    weir_reclaim_need need = { 0 };
+    if (is_met(request) || request->need != NULL)
+        return ask(holders, request, request->need != NULL ? request->need : &need, error);
+    (void)weir_tiers_settle(request->store, false);
     for (;;) {
-        reclaim r = { .holders = holders, .request = request };
-        const weir_status status = take_steps(&r, error);
-        if (status == WEIR_OK || !wait_for_moves(&r)) return status;
+        const weir_status status = ask(holders, request, &need, error);
+        if (status == WEIR_OK || !need.waits) return status;
+        wait_for_moves(holders, request->store);
     }
 }

@@ -39,6 +39,13 @@ typedef enum weir_reclaim_caller {
 
 struct weir_batch_item;
 
+/* A need that may be asked for several times until it is met; zero: it is new. The caller gives it
+ * up by making it zero. */
+typedef struct weir_reclaim_need {
+    bool waits; /* out: something will be freed when a move has ended */
+    int64_t n_failed; /* demotions that had failed before it was asked for */
+} weir_reclaim_need;
+
 typedef struct weir_reclaim_request {
     weir_reclaim_caller caller;
     weir_kv_store *store;
@@ -48,11 +55,14 @@ typedef struct weir_reclaim_request {
     weir_kv_pages pages; /* wanted, with memory for tables; MEMORY uses `blocks` instead */
     int64_t blocks; /* wanted, past the sinks */
     int32_t hot; /* blocks at the end of a sequence that stay in memory */
+    weir_reclaim_need *need; /* NULL: weir_reclaim waits for moves itself */
 } weir_reclaim_request;
 
 /* Returns OK if what STEP, MEMORY or SESSION needs is free; for the other callers, if something was
- * freed, so that a retry may succeed. EFULL: nothing more can be freed; for MEMORY the error says
- * why. */
+ * freed, so that a retry may succeed. EFULL: nothing more can be freed now; for MEMORY the error
+ * says why. If need->waits, steps that cost more were left out: ask again when a move has ended.
+ * Without a need, moves are waited for: not for callers with others to run. With one, no move is
+ * ended. */
 WEIR_MUST_CHECK weir_status weir_reclaim(
     const weir_kv_holders *holders, const weir_reclaim_request *request, weir_error *error
 );

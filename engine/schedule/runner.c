@@ -214,8 +214,8 @@ static void end_part(const weir_runner *runner, weir_step_part part)
 const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
-/* Memory blocks past the sinks that reserving the rows takes: new ones, copies of shared ones, and
- * demoted ones that are written to. */
+/* Memory blocks past the sinks that reserving the rows takes: new ones, and copies of shared
+ * ones. */
 static int64_t blocks_wanted(const weir_batch_item *items, int32_t n_items)
 {
     weir_kv_pages n = { 0 };
@@ -489,10 +489,12 @@ weir_status weir_runner_evict(weir_runner *runner, weir_kv_sequence *sequence, w
     return weir_apply_policy(sequence, runner->evictor, &hook, error);
 }
 
-void weir_runner_move(weir_runner *runner, const weir_batch_item *items, int32_t n_items)
+void weir_runner_move(
+    weir_runner *runner, const weir_batch_item *items, int32_t n_items, int64_t n_short
+)
 {
     if (runner->prefetch != NULL && n_items > 0)
         weir_tiers_move(
-            items[0].sequence->store, &runner->holders, items, n_items, runner->limits.hot
+            items[0].sequence->store, &runner->holders, items, n_items, runner->limits.hot, n_short
         );
 }

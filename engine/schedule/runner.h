@@ -79,8 +79,10 @@ weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_error *error);
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
 /* Adds the parts of steps to `times`; borrowed, must outlive the steps. NULL: not measured. */
 void weir_runner_measure(weir_runner *runner, weir_step_times *times);
-/* Between steps: moves blocks between tiers (tiers.h). */
-void weir_runner_move(weir_runner *runner, const weir_batch_item *items, int32_t n_items);
+/* After a step: moves blocks between tiers. n_short: see weir_tiers_move. */
+void weir_runner_move(
+    weir_runner *runner, const weir_batch_item *items, int32_t n_items, int64_t n_short
+);
 /* Sets the evictor that drops rows; borrowed, must outlive the steps. NULL: no sequence has a
  * policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);

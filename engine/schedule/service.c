@@ -26,20 +26,37 @@ static void run_calls(weir_service *service)
     pthread_mutex_unlock(&service->lock);
 }
 
+/* A block or a state can be moved. Called by the threads that move them. */
+static void note_move(void *user)
+{
+    weir_service *const service = user;
+    pthread_mutex_lock(&service->lock);
+    service->has_moved = true;
+    pthread_cond_broadcast(&service->work);
+    pthread_mutex_unlock(&service->lock);
+}
+
+static void listen_to_moves(weir_service *service, void (*listener)(void *user))
+{
+    weir_kv_listen_to_moves(service->store, listener, service);
+    weir_prefix_listen_to_moves(service->prefix, listener, service);
+}
+
 /* What is queued waits for pages that a session holds, for blocks that move, or for its time to
  * end. Lock held. */
 static void wait_for_others(weir_service *service, int64_t serial)
 {
     static const int64_t look_again_ns = 10000000;
     const struct timespec until = weir_clock_after(CLOCK_REALTIME, look_again_ns);
-    if (!service->is_stopping && service->calls == NULL && service->next_serial == serial)
+    if (!service->is_stopping && service->calls == NULL && service->next_serial == serial &&
+        !service->has_moved)
         (void)pthread_cond_timedwait(&service->work, &service->lock, &until);
 }
 
 /* Of blocks and of recurrent states. */
 static void end_moves(weir_service *service)
 {
-    const bool blocks = weir_tiers_settle(service->store),
+    const bool blocks = weir_tiers_settle(service->store, false),
                states = service->prefix != NULL && weir_prefix_end_moves(service->prefix);
     service->has_news = service->has_news || blocks || states;
 }
@@ -78,6 +95,7 @@ static void *engine_thread(void *user)
             pthread_cond_wait(&service->work, &service->lock);
         const bool stop = service->is_stopping;
         serial = service->next_serial;
+        service->has_moved = false;
         if (stop) {
             for (weir_job *job = service->queue_head; job != NULL; job = job->next)
                 atomic_store(&job->is_cancelled, true);
@@ -234,6 +252,7 @@ weir_status weir_service_open(
                                           .counts = service->reclaimed };
     if (status == WEIR_OK) weir_runner_share(parts->runner, &service->holders);
     if (status == WEIR_OK) weir_runner_measure(parts->runner, &service->times);
+    if (status == WEIR_OK) listen_to_moves(service, note_move);
     if (status == WEIR_OK)
         weir_service_publish(service); /* free pages are published before the first step */
     if (status != WEIR_OK)
@@ -260,6 +279,7 @@ void weir_service_close(weir_service *service)
         pthread_mutex_unlock(&service->lock);
         pthread_join(service->thread, NULL);
     }
+    listen_to_moves(service, NULL);
     for (int32_t i = 0; service->slots != NULL && i < service->facts->n_slots; i++)
         weir_kv_sequence_close(&service->slots[i].sequence);
     for (int32_t i = 0; service->samplers != NULL && i < service->facts->n_samplers; i++)

@@ -1,33 +1,9 @@
-/* engine/schedule/step.c - one step of the engine thread: memory for it, its results.
+/* engine/schedule/step.c - one step of the engine thread, and its results.
  *
  * When pages run out, the last sequence in order is preempted: it loses pages and is computed again
  * later, with the same bits. */
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-/* Pages that the works need: new ones, and copies of shared ones that they write to. */
-static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_items)
-{
-    weir_kv_pages n = { 0 };
-    for (int32_t i = 0; i < n_items; i++)
-        n = weir_kv_pages_plus(
-            n, weir_kv_reserve_pages(
-                   &service->items[i].sequence->table, service->store, service->items[i].n_rows
-               )
-        );
-    return n;
-}
-
-static weir_status reclaim(const weir_service *service, int32_t n_items, weir_reclaim_caller caller)
-{
-    const weir_reclaim_request request = { .caller = caller,
-                                           .store = service->store,
-                                           .items = service->items,
-                                           .n_items = n_items,
-                                           .pages = wanted_pages(service, n_items) };
-    return weir_reclaim(&service->holders, &request, NULL);
-}
 
 /* ---- results --------------------------------------------------------------------------------- */
 static void count_token(uint16_t *counts, int32_t id)
@@ -136,14 +112,13 @@ static void take_result(
         advance(c);
 }
 
-/* Runs the planned works; requested states go to their choices. */
-static weir_status run_step(
+/* Runs the works, for which there is memory; requested states go to their choices. */
+static weir_status run_works(
     weir_service *service, int32_t n_items, const float **logits, weir_error *error
 )
 {
     for (int32_t i = 0; i < n_items; i++)
         weir_choice_want_states(service->choices[i], &service->items[i]);
-    (void)reclaim(service, n_items, WEIR_RECLAIM_FOR_STEP); /* If it fails, the step does. */
     weir_service_begin_embedding(service, n_items);
     const weir_status status =
         weir_runner_step(service->runner, service->items, n_items, logits, error);
@@ -215,6 +190,40 @@ static void fail_lost(weir_service *service)
     }
 }
 
+/* Those that are not in the step, and for which there is no memory. */
+static void fail_returning(weir_service *service, weir_status status, const char *message)
+{
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        if (c != NULL && c->is_returning) weir_job_finish(c->job, status, message);
+    }
+}
+
+/* Plans and runs a step. *n_items 0: nothing can be computed now. Those that need memory may lose
+ * it to others (preempt.c), so each try plans anew. */
+static weir_status run_step(
+    weir_service *service, int32_t *n_items, const float **logits, weir_error *error
+)
+{
+    for (;;) {
+        bool waits = false;
+        *n_items = weir_service_plan(service);
+        weir_step_times_add(&service->times, WEIR_STEP_PLAN);
+        if (*n_items == 0 && service->n_returning == 0) break;
+        weir_status status = weir_service_find_memory(service, n_items, error);
+        if (status == WEIR_OK && *n_items == 0) return WEIR_OK;
+        if (status == WEIR_OK) status = run_works(service, *n_items, logits, error);
+        if (status != WEIR_EFULL) return status;
+        if (weir_service_free_memory(service, *n_items, &waits) == WEIR_OK) continue;
+        if (!waits) return status;
+        *n_items = 0;
+        return WEIR_OK;
+    }
+    service->n_short = 0;
+    service->need = (weir_reclaim_need){ 0 };
+    return WEIR_OK;
+}
+
 bool weir_service_step(weir_service *service)
 {
     service->has_news = true; /* until the end of the step publishes it */
@@ -222,22 +231,16 @@ bool weir_service_step(weir_service *service)
     weir_service_start_read(service);
     fail_lost(service);
     weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
-    int32_t n_items = weir_service_plan(service);
-    weir_step_times_add(&service->times, WEIR_STEP_PLAN);
-    if (n_items == 0) return false;
+    int32_t n_items = 0;
     const float *logits = NULL;
     weir_error error = { 0 };
-    weir_status status = run_step(service, n_items, &logits, &error);
-    while (status == WEIR_EFULL && reclaim(service, n_items, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK
-    ) {
-        n_items = weir_service_plan(service); /* without the preempted ones */
-        if (n_items == 0) return false;
-        status = run_step(service, n_items, &logits, &error);
-    }
+    const weir_status status = run_step(service, &n_items, &logits, &error);
     if (status != WEIR_OK) {
         fail_step(service, n_items, status, error.text);
+        if (status == WEIR_EFULL) fail_returning(service, status, error.text);
         return true;
     }
+    if (n_items == 0) return false;
     for (int32_t i = 0; i < n_items; i++) {
         if (service->items[i].failed)
             fail_item(service, i, n_items, WEIR_EIO, weir_runner_problem(service->runner));
@@ -251,7 +254,7 @@ bool weir_service_step(weir_service *service)
     finish_ended_jobs(service);
     weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_evict(service, n_items);
-    weir_runner_move(service->runner, service->items, n_items);
+    weir_runner_move(service->runner, service->items, n_items, service->n_short);
     weir_step_times_add(&service->times, WEIR_STEP_TEND);
     count_step(service, n_items);
     weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);

@@ -100,13 +100,29 @@ static weir_status begin_running(
     return WEIR_OK;
 }
 
-/* Begins to demote cached blocks until, with those that leave, n will be free. */
-static weir_status begin_cached(
-    weir_kv_store *store, const weir_kv_holders *holders, int64_t n, weir_error *error
+/* Blocks that are free when those that leave have left. */
+static int64_t free_soon(const weir_kv_store *store)
+{
+    return weir_kv_free_blocks(store) + weir_kv_blocks_leaving(store);
+}
+
+weir_status weir_tiers_demote_running(
+    weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
+    int32_t n_items, int32_t hot, int64_t n_blocks, weir_error *error
+)
+{
+    const sequences all = sequences_of(holders, items, n_items);
+    while (free_soon(store) < n_blocks && weir_kv_moves_left(store) > 0)
+        WEIR_TRY(begin_running(store, &all, hot, error));
+    return WEIR_OK;
+}
+
+weir_status weir_tiers_demote_cached(
+    weir_kv_store *store, const weir_kv_holders *holders, int64_t n_blocks, weir_error *error
 )
 {
     void *const *blocks[BATCH];
-    const int64_t missing = n - weir_kv_free_blocks(store) - weir_kv_blocks_leaving(store),
+    const int64_t missing = n_blocks - free_soon(store),
                   most = weir_min(weir_min(missing, weir_kv_moves_left(store)), BATCH);
     if (holders->prefix == NULL || most <= 0) return WEIR_OK;
     const int32_t found = weir_prefix_lru_blocks(holders->prefix, blocks, (int32_t)most);
@@ -118,59 +134,20 @@ static weir_status begin_cached(
     return WEIR_OK;
 }
 
-/* Waits until a block that leaves has left. Returns the status of the moves that ended. */
-static weir_status wait_for_leaving(weir_kv_store *store, weir_error *error)
-{
-    weir_status status;
-    const int64_t before = weir_kv_blocks_leaving(store);
-    do (void)weir_kv_moves_end(store, true, &status, error);
-    while (status == WEIR_OK && weir_kv_blocks_leaving(store) == before);
-    return status;
-}
-
-/* Waits until one more move can begin. */
-static void make_way(weir_kv_store *store)
-{
-    weir_status status;
-    while (weir_kv_moves_left(store) == 0 && weir_kv_moves_begun(store) > 0)
-        (void)weir_kv_moves_end(store, true, &status, NULL);
-}
-
-weir_status weir_tiers_demote_running(
-    weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
-    int32_t n_items, int32_t hot, weir_error *error
-)
-{
-    const sequences all = sequences_of(holders, items, n_items);
-    make_way(store);
-    if (weir_kv_blocks_leaving(store) == 0) WEIR_TRY(begin_running(store, &all, hot, error));
-    return wait_for_leaving(store, error);
-}
-
-weir_status weir_tiers_demote_cached(
-    weir_kv_store *store, const weir_kv_holders *holders, int64_t n, weir_error *error
-)
-{
-    while (weir_kv_free_blocks(store) < n) {
-        make_way(store);
-        const weir_status status = begin_cached(store, holders, n, error);
-        if (weir_kv_blocks_leaving(store) == 0) return status;
-        WEIR_TRY(wait_for_leaving(store, error));
-    }
-    return WEIR_OK;
-}
-
 /* The engine thread writes nothing itself, so blocks leave before their memory is needed. */
-static void demote_ahead(weir_kv_store *store, const sequences *all, int32_t hot, int64_t n)
+static void demote_ahead(
+    weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
+    int32_t n_items, int32_t hot, int64_t n_blocks
+)
 {
-    if (weir_kv_lower_tier_fails(store)) return;
-    weir_status status = begin_cached(store, all->holders, n, NULL);
-    while (status == WEIR_OK && weir_kv_moves_left(store) > 0 &&
-           weir_kv_free_blocks(store) + weir_kv_blocks_leaving(store) < n)
-        status = begin_running(store, all, hot, NULL);
+    if (weir_kv_lower_tier_fails(store) ||
+        weir_tiers_demote_cached(store, holders, n_blocks, NULL) != WEIR_OK)
+        return;
+    (void)weir_tiers_demote_running(store, holders, items, n_items, hot, n_blocks, NULL);
 }
 
-void weir_tiers_log_failure(const weir_kv_store *store, const char *why)
+/* After 1, 2, 4, ... failures. */
+static void log_failure(const weir_kv_store *store, const char *why)
 {
     const int64_t n = weir_kv_residency_of(store).write_errors;
     if ((n & (n - 1)) == 0)
@@ -179,12 +156,12 @@ void weir_tiers_log_failure(const weir_kv_store *store, const char *why)
         );
 }
 
-bool weir_tiers_settle(weir_kv_store *store)
+bool weir_tiers_settle(weir_kv_store *store, bool wait)
 {
     weir_error why;
     weir_status status;
-    const int64_t n = weir_kv_moves_end(store, false, &status, &why);
-    if (status != WEIR_OK) weir_tiers_log_failure(store, why.text);
+    const int64_t n = weir_kv_moves_end(store, wait, &status, &why);
+    if (status != WEIR_OK) log_failure(store, why.text);
     return n > 0;
 }
 
@@ -213,20 +190,19 @@ static int64_t cold_blocks(
 
 void weir_tiers_move(
     weir_kv_store *store, const weir_kv_holders *holders, const weir_batch_item *items,
-    int32_t n_items, int32_t hot
+    int32_t n_items, int32_t hot, int64_t n_short
 )
 {
     const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_stride(weir_kv_store_spec(store)) + 1;
-    const sequences all = sequences_of(holders, items, n_items);
     int64_t rows = 0;
     for (int32_t i = 0; i < n_items; i++) rows += items[i].n_rows;
-    (void)weir_tiers_settle(store);
-    demote_ahead(store, &all, hot, 2 * rows / WEIR_PAGE_TOKENS + 1);
+    (void)weir_tiers_settle(store, false);
+    demote_ahead(store, holders, items, n_items, hot, 2 * rows / WEIR_PAGE_TOKENS + 1 + n_short);
     if (weir_kv_residency_of(store).pages_cold == 0) return;
     /* Promoted blocks must not be demoted again by the next steps. */
-    const int64_t reserve = weir_tiers_least_blocks(n_items, 2 * rows, hot);
+    const int64_t reserve = weir_tiers_least_blocks(n_items, 2 * rows, hot) + n_short;
     int64_t n = cold_blocks(store, items, n_items, most);
-    if (n > 0 && begin_cached(store, holders, reserve + n, NULL) != WEIR_OK) return;
+    if (n > 0 && weir_tiers_demote_cached(store, holders, reserve + n, NULL) != WEIR_OK) return;
     for (int32_t i = 0; i < n_items; i++) {
         const weir_kv_table *const table = &items[i].sequence->table;
         for (int64_t block = table->n_pages - 1;

@@ -6,8 +6,7 @@
  * to it most), sinks and the last `hot` blocks stay, as do pruned sequences. Attention reads blocks
  * in place, so a block need not be promoted to be used. Where memory is free or held by an unused
  * prefix, the newest blocks are promoted first. A thread of the store moves them while steps go on
- * (residency.h); a step waits for it only if it needs memory that has not become free. Engine
- * thread, between steps. */
+ * (residency.h). Engine thread, between steps. */
 #pragma once
 #include "engine/kv/tiers/residency.h"
 #include "engine/schedule/reclaim.h"
@@ -18,28 +17,27 @@ extern "C" {
 
 struct weir_batch_item;
 
-/* Demotes unused cached blocks until n_blocks are free in memory or no more can be demoted, and
- * waits for them. Errors are those of the lower tier. */
+/* Begins to demote blocks until, with those that leave, n_blocks will be free in memory, no more
+ * can be demoted, or as many move as may: unused cached ones; those of the longest sequences among
+ * the works and the running ones, or ENOTFOUND if there are too few. Other errors are those of the
+ * lower tier. */
 WEIR_MUST_CHECK weir_status weir_tiers_demote_cached(
     weir_kv_store *store, const weir_kv_holders *holders, int64_t n_blocks, weir_error *error
 );
-/* Demotes one block of the longest sequence that has one, among the works and the running ones, and
- * waits for it; or for one that leaves already. Returns ENOTFOUND if there is none. */
 WEIR_MUST_CHECK weir_status weir_tiers_demote_running(
     weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
-    int32_t n_items, int32_t hot, weir_error *error
+    int32_t n_items, int32_t hot, int64_t n_blocks, weir_error *error
 );
 /* Ends moves. Begins to demote what two such steps may need, and to promote a bounded number of
- * blocks of the works' sequences. */
+ * blocks of the works' sequences. n_short: blocks in addition, for sequences that sat out. */
 void weir_tiers_move(
     weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
-    int32_t n_items, int32_t hot
+    int32_t n_items, int32_t hot, int64_t n_short
 );
 
-/* Ends moves whose bytes are there. Returns true if there were any. */
-bool weir_tiers_settle(weir_kv_store *store);
-/* Logs why a block stays in memory, after 1, 2, 4, ... failures. */
-void weir_tiers_log_failure(const weir_kv_store *store, const char *why);
+/* Ends moves whose bytes are there; `wait`: waits for the oldest one. Logs failures. Returns true
+ * if there were any. */
+bool weir_tiers_settle(weir_kv_store *store, bool wait);
 
 /* Pages that sequences can take: free ones, and those of cached prefixes that no sequence uses.
  * While the lower tier fails these are the ones near the kernels, since nothing there can be

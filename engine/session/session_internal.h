@@ -208,11 +208,24 @@ bool session_is_recalled(weir_sessions *sessions, const weir_session_job *job);
 /* Failures are logged. ECANCELED, or OK. */
 WEIR_MUST_CHECK weir_status session_recall(session_carrier *own, weir_session_job *job);
 
+/* What a call of the engine thread needs, which waits for no move of blocks or states. */
+typedef struct session_need {
+    weir_reclaim_need memory;
+    bool waits; /* out: to be called again when a move has ended */
+} session_need;
+/* Calls it until it waits no more. */
+void session_call_with_need(
+    weir_service *service, void (*run)(weir_service *service, void *user), void *user,
+    session_need *need
+);
 /* Engine thread. Frees pages that no running sequence has a claim to, and blocks near the kernels.
- * Returns false if they cannot be freed. */
-bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *pages);
-WEIR_MUST_CHECK weir_status
-session_reclaim_memory(const weir_service *service, int64_t n_blocks, weir_error *error);
+ * Returns false, and EFULL, if they cannot be freed, or not yet. */
+bool session_reclaim_pages(
+    const weir_sessions *sessions, const weir_kv_pages *pages, session_need *need
+);
+WEIR_MUST_CHECK weir_status session_reclaim_memory(
+    const weir_service *service, int64_t n_blocks, session_need *need, weir_error *error
+);
 
 /* Reads the file's section and sets the salt to use. */
 WEIR_MUST_CHECK weir_status

@@ -58,6 +58,7 @@ void session_pruned_of(weir_session_pruned *out, const session_carrier *own)
 /* A sequence that is being restored. */
 typedef struct arrival {
     session_carrier *own;
+    session_need need;
     weir_session_pruned pruned;
     int32_t *head_rows; /* owned, as are the others */
     char *policy;
@@ -206,15 +207,19 @@ static void make_place(weir_service *service, void *user)
     session_carrier *const own = a->own;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const weir_kv_pages pages = weir_kv_reserve_pruned_pages(service->store, a->head_rows);
+    weir_reclaim_need more = { 0 };
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION_FULL,
-                                           .store = service->store };
+                                           .store = service->store,
+                                           .need = &more };
     a->status = WEIR_EFULL;
-    if (!session_reclaim_pages(own->sessions, &pages)) return;
-    a->status = session_reclaim_memory(service, weir_kv_pages_blocks(spec, pages), &a->error);
+    if (!session_reclaim_pages(own->sessions, &pages, &a->need)) return;
+    a->status =
+        session_reclaim_memory(service, weir_kv_pages_blocks(spec, pages), &a->need, &a->error);
     if (a->status != WEIR_OK) return;
     /* Pages of one size class may be missing. */
     do a->status = weir_kv_reserve_pruned(&own->sequence.table, service->store, a->head_rows);
     while (a->status == WEIR_EFULL && weir_reclaim(&service->holders, &request, NULL) == WEIR_OK);
+    a->need.waits = a->status == WEIR_EFULL && more.waits;
 }
 
 static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir_error *error)
@@ -266,7 +271,7 @@ static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(read_parts(a, reader, error));
     own->sequence.n_tokens = n;
-    weir_service_call(service, make_place, a);
+    session_call_with_need(service, make_place, a, &a->need);
     if (a->status != WEIR_OK)
         return weir_error_set(
             error, a->status,

@@ -11,6 +11,7 @@
 #include "engine/base/memory.h"
 #include "engine/schedule/tiers.h"
 #include "engine/session/session_internal.h"
+#include "kernels/abi/minmax.h"
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
 /* The space that one call needs. */
@@ -18,6 +19,7 @@ typedef struct room {
     session_carrier *own;
     int32_t n_states;
     int64_t rows; /* of it that are in the cache, or have pages now */
+    session_need need;
     weir_status status;
     weir_error error;
 } room;
@@ -40,7 +42,8 @@ static int64_t piece_rows(const weir_sessions *s)
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
     const int64_t all = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
                         weir_kv_pages_for(spec, 1),
-                  least = least_blocks(s), unused = weir_kv_free_blocks(s->service->store) - least,
+                  least = least_blocks(s),
+                  unused = weir_kv_free_blocks(s->service->store) - s->service->n_short - least,
                   spare = LEAST_BLOCKS + (all - least) / (2 * s->n_carriers);
     const int64_t wanted = spare < LEAST_BLOCKS  ? LEAST_BLOCKS
                            : spare < MOST_BLOCKS ? spare
@@ -48,47 +51,80 @@ static int64_t piece_rows(const weir_sessions *s)
     return (unused > wanted ? unused : wanted) * WEIR_PAGE_TOKENS;
 }
 
-bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *pages)
+bool session_reclaim_pages(
+    const weir_sessions *sessions, const weir_kv_pages *pages, session_need *need
+)
 {
     weir_service *const service = sessions->service;
+    weir_reclaim_need for_pages = { 0 };
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION,
                                            .store = service->store,
-                                           .pages = *pages };
-    return (weir_tiers_may_try(service->store, &service->holders) ||
-            weir_service_claim(service, *pages)) &&
-           weir_reclaim(&service->holders, &request, NULL) == WEIR_OK;
+                                           .pages = *pages,
+                                           .need = &for_pages };
+    const bool is_done = (weir_tiers_may_try(service->store, &service->holders) ||
+                          weir_service_claim(service, *pages)) &&
+                         weir_reclaim(&service->holders, &request, NULL) == WEIR_OK;
+    need->waits = for_pages.waits;
+    return is_done;
 }
 
-weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks, weir_error *error)
+weir_status session_reclaim_memory(
+    const weir_service *service, int64_t n_blocks, session_need *need, weir_error *error
+)
 {
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_MEMORY,
                                            .store = service->store,
                                            .blocks = n_blocks,
-                                           .hot = weir_runner_limits_of(service->runner)->hot };
-    return weir_reclaim(&service->holders, &request, error);
+                                           .hot = weir_runner_limits_of(service->runner)->hot,
+                                           .need = &need->memory };
+    const weir_status status = weir_reclaim(&service->holders, &request, error);
+    need->waits = need->memory.waits;
+    return status;
+}
+
+void session_call_with_need(
+    weir_service *service, void (*run)(weir_service *service, void *user), void *user,
+    session_need *need
+)
+{
+    weir_service_call(service, run, user);
+    while (need->waits) {
+        if (!weir_kv_wait_for_move(service->store)) weir_prefix_wait_for_moves(service->prefix);
+        need->waits = false;
+        weir_service_call(service, run, user);
+    }
+}
+
+/* Memory near the kernels for a piece of its rows: sets r->rows to their end. If blocks have to
+ * leave first, the piece is what is free and no step waits for. */
+static weir_status find_memory(weir_service *service, room *r)
+{
+    const weir_kv_table *const table = &r->own->sequence.table;
+    r->rows = weir_min(r->rows, table->n_pages * WEIR_PAGE_TOKENS + piece_rows(r->own->sessions));
+    const weir_kv_pages pages = weir_kv_store_pages_of(
+        service->store, table->n_pages, (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS
+    );
+    const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(service->store), pages);
+    const weir_status status = session_reclaim_memory(service, n_blocks, &r->need, &r->error);
+    const int64_t n_free = weir_kv_free_blocks(service->store) - service->n_short;
+    if (!r->need.waits || n_free < 1) return status;
+    r->need = (session_need){ 0 };
+    r->rows = weir_min(r->rows, (table->n_pages + n_free) * WEIR_PAGE_TOKENS);
+    return WEIR_OK;
 }
 
 /* Pages for more of its rows: earlier ones are complete, and may move. */
 static void grow(weir_service *service, void *user)
 {
     room *const r = user;
-    weir_kv_sequence *const sequence = &r->own->sequence;
-    r->rows = sequence->n_tokens;
+    weir_kv_table *const table = &r->own->sequence.table;
+    r->rows = r->own->sequence.n_tokens;
     if (r->own->sessions->is_tiered) {
-        const int64_t most =
-            sequence->table.n_pages * WEIR_PAGE_TOKENS + piece_rows(r->own->sessions);
-        if (r->rows > most) r->rows = most;
-        weir_kv_commit(
-            &sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows
-        );
-        const int64_t end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const weir_kv_pages pages =
-            weir_kv_store_pages_of(service->store, sequence->table.n_pages, end);
-        const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(service->store), pages);
-        r->status = session_reclaim_memory(service, n_blocks, &r->error);
+        weir_kv_commit(table, table->n_pages * WEIR_PAGE_TOKENS - table->n_rows);
+        r->status = find_memory(service, r);
         if (r->status != WEIR_OK) return;
     }
-    r->status = weir_kv_reserve(&sequence->table, service->store, r->rows - sequence->table.n_rows);
+    r->status = weir_kv_reserve(table, service->store, r->rows - table->n_rows);
 }
 
 static weir_kv_pages pages_of_text(const weir_kv_store *store, int32_t n_tokens)
@@ -108,8 +144,9 @@ static void make_place(weir_service *service, void *user)
         service->store, (own->sequence.n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS
     );
     r->status = WEIR_EFULL;
-    if (!session_reclaim_pages(s, &pages)) return;
+    if (!session_reclaim_pages(s, &pages, &r->need)) return;
     grow(service, r);
+    if (r->need.waits) return;
     if (r->status != WEIR_OK) {
         weir_kv_sequence_clear(&own->sequence);
         return;
@@ -207,7 +244,7 @@ static weir_status read_pages(session_carrier *own, weir_session_reader *reader,
         );
         if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
         room r = { .own = own };
-        weir_service_call(s->service, grow, &r);
+        session_call_with_need(s->service, grow, &r, &r.need);
         if (r.status != WEIR_OK)
             return weir_error_set(
                 error, r.status, "no room for the %d tokens of session %s: %s", (int)n, own->name,
@@ -275,7 +312,7 @@ static weir_status restore_from(
         return WEIR_OK;
     }
     if (status == WEIR_OK) {
-        weir_service_call(service, make_place, &r);
+        session_call_with_need(service, make_place, &r, &r.need);
         status = r.status;
         if (status != WEIR_OK)
             (void)weir_error_set(

@@ -128,7 +128,7 @@ weir_status weir_bench_fill(
         memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)rows * sizeof *tokens);
         sequence->n_tokens += rows;
         WEIR_TRY(weir_runner_fill(runner, &item, error));
-        weir_runner_move(runner, &item, 1);
+        weir_runner_move(runner, &item, 1, 0);
         n -= rows;
     }
     return weir_runner_evict(runner, sequence, error);

@@ -47,7 +47,7 @@ static weir_status step(
     const int64_t start = weir_clock_ns();
     WEIR_TRY(weir_runner_evict(p->runner, s, error));
     *evicting += (double)(weir_clock_ns() - start) * 1e-9;
-    weir_runner_move(p->runner, &item, 1);
+    weir_runner_move(p->runner, &item, 1, 0);
     return WEIR_OK;
 }
 

@@ -239,15 +239,17 @@ weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error
 void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
 
 /* Makes n_new rows after those of each head writable. Returns EFULL if the pool or memory has too
- * few pages or the table cannot grow, EIO if the last page cannot be read back: the rows are then
- * unchanged. */
+ * few pages or the table cannot grow, EIO if the page that they begin in is unreadable
+ * (residency.h): the rows are then unchanged. */
 WEIR_MUST_CHECK weir_status
 weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t n_new);
-/* What weir_kv_reserve needs now: new pages, copies of shared ones, a last block that is promoted,
- * and memory for the table. */
+/* What weir_kv_reserve needs now: new pages, copies of shared ones, and memory for the table. */
 weir_kv_pages weir_kv_reserve_pages(
     const weir_kv_table *table, const weir_kv_store *store, int64_t n_new
 );
+/* The first page of the block that the next rows begin in, if it is in the lower tier: then it must
+ * be promoted before weir_kv_reserve, unless it is unreadable. NULL: it is in memory, or new. */
+const void *weir_kv_cold_end(const weir_kv_table *table, const weir_kv_store *store);
 /* Makes the n_new written rows of each head visible. */
 void weir_kv_commit(weir_kv_table *table, int64_t n_new);
 /* Keeps the first `rows` rows and frees pages past them. If sequences are paged, rows is a multiple

@@ -49,6 +49,8 @@ typedef struct kv_move {
 typedef struct kv_moves {
     kv_move ring[KV_MOVES]; /* those from n_ended on; the thread's from n_done on */
     int64_t n_ended, n_leaving, n_coming; /* leaving, coming: of those that have not ended */
+    int64_t n_failed; /* demotions, since opening */
+    weir_error why; /* the last one failed */
     int64_t n_begun, n_done; /* (lock) written by the engine thread; by the thread */
     bool shrinks; /* (lock) the file has no block, but may have bytes */
     weir_worker worker;

@@ -161,11 +161,11 @@ static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, 
     return wanted;
 }
 
-/* True if the block that rows will be written to is on disk. */
-static bool comes_back(const weir_kv_table *table, const weir_kv_store *store)
+const void *weir_kv_cold_end(const weir_kv_table *table, const weir_kv_store *store)
 {
     const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
-    return !table->is_pruned && last < table->n_pages && weir_kv_is_cold(store, table->pages[last]);
+    if (table->n_heads == 0 || table->is_pruned || last >= table->n_pages) return NULL;
+    return weir_kv_is_cold(store, table->pages[last]) ? table->pages[last] : NULL;
 }
 
 weir_kv_pages weir_kv_reserve_pages(
@@ -174,10 +174,7 @@ weir_kv_pages weir_kv_reserve_pages(
 {
     if (table->n_heads == 0 || n_new == 0) return (weir_kv_pages){ 0 };
     const kv_wanted wanted = growth(table, store, n_new);
-    const bool lacks_memory =
-        comes_back(table, store) &&
-        !weir_kv_is_moving(store, table->pages[table->n_rows / WEIR_PAGE_TOKENS]);
-    weir_kv_pages n = kv_wanted_pages(store, &wanted, lacks_memory ? 1 : 0);
+    weir_kv_pages n = kv_wanted_pages(store, &wanted, 0);
     n.tables = weir_kv_table_more(table, store, kv_pages_per_head(table->n_rows + n_new));
     return n;
 }
@@ -197,10 +194,11 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
 {
     WEIR_ASSERT(n_new >= 0 && table->n_rows + n_new <= store->spec.max_rows);
     if (table->n_heads == 0 || n_new == 0) return WEIR_OK;
-    if (comes_back(table, store))
-        WEIR_TRY(weir_kv_promote(
-            store, table->pages + table->n_rows / WEIR_PAGE_TOKENS, table->capacity, NULL
-        ));
+    const void *const cold = weir_kv_cold_end(table, store);
+    if (cold != NULL) {
+        WEIR_ASSERT(weir_kv_is_unreadable(store, cold));
+        return WEIR_EIO;
+    }
     if (fits_last_page(table, store, n_new)) return WEIR_OK;
     const kv_wanted wanted = growth(table, store, n_new);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;

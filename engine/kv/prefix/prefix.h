@@ -139,8 +139,12 @@ int32_t weir_prefix_extra_states(const weir_prefix_limits *limits);
 int32_t weir_prefix_moves(const weir_prefix *prefix);
 /* Between steps: ends what is written or read. Returns true if there was anything. */
 bool weir_prefix_end_moves(weir_prefix *prefix);
+/* True if weir_prefix_end_moves will end one, now or when the thread has done it. NULL-safe. */
+bool weir_prefix_will_end_moves(weir_prefix *prefix);
 /* Waits until the thread has nothing to do. Any thread. */
 void weir_prefix_wait_for_moves(weir_prefix *prefix);
+/* Sets what the thread calls each time that a move can be ended (weir_worker_listen). NULL-safe. */
+void weir_prefix_listen_to_moves(weir_prefix *prefix, void (*listener)(void *user), void *user);
 /* Drops states from disk until n_blocks more KV blocks have room there. NULL-safe. */
 void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks);
 /* NULL: there is none. For tests. */

@@ -76,7 +76,7 @@ static void *move_states(void *user)
         weir_worker_lock(&m->worker);
         move->is_done = true;
         m->n_undone--;
-        weir_worker_wake(&m->worker);
+        weir_worker_report(&m->worker);
     }
     weir_worker_unlock(&m->worker);
     return NULL;
@@ -108,6 +108,11 @@ void weir_prefix_wait_for_moves(weir_prefix *prefix)
     weir_worker_lock(&m->worker);
     while (m->n_undone > 0) weir_worker_wait(&m->worker);
     weir_worker_unlock(&m->worker);
+}
+
+void weir_prefix_listen_to_moves(weir_prefix *prefix, void (*listener)(void *user), void *user)
+{
+    if (prefix != NULL) weir_worker_listen(&prefix->moves.worker, listener, user);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -236,6 +241,20 @@ static bool end_stay(weir_prefix *p, state_move *move)
     else
         prefix_leave_memory(p, move->slot);
     return true;
+}
+
+/* Those that are done and wait only for what others pinned are left out. */
+bool weir_prefix_will_end_moves(weir_prefix *prefix)
+{
+    bool any = false;
+    if (weir_prefix_moves(prefix) == 0) return false;
+    state_moves *const m = &prefix->moves;
+    weir_worker_lock(&m->worker);
+    for (const state_move *one = m->all; one < m->all + m->most; one++)
+        any = any || (one->is_begun && (!one->is_done || (one->is_read && !one->is_here) ||
+                                        prefix->slots[one->slot].pins == 1));
+    weir_worker_unlock(&m->worker);
+    return any;
 }
 
 bool weir_prefix_end_moves(weir_prefix *prefix)

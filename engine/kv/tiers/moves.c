@@ -34,7 +34,7 @@ static void *move_blocks(void *user)
                                    : kv_write_block(store, move->place, move->pages, &move->why);
         weir_worker_lock(&m->worker);
         m->n_done++;
-        weir_worker_wake(&m->worker);
+        weir_worker_report(&m->worker);
     }
     weir_worker_unlock(&m->worker);
     return NULL;
@@ -58,6 +58,23 @@ void kv_free_place(weir_kv_store *store, int32_t place)
     m->shrinks = true;
     weir_worker_wake(&m->worker);
     weir_worker_unlock(&m->worker);
+}
+
+void weir_kv_listen_to_moves(weir_kv_store *store, void (*listener)(void *user), void *user)
+{
+    weir_worker_listen(&store->moves.worker, listener, user);
+}
+
+bool weir_kv_wait_for_move(weir_kv_store *store)
+{
+    kv_moves *const m = &store->moves;
+    if (!m->worker.has_thread) return false;
+    weir_worker_lock(&m->worker);
+    const int64_t before = m->n_done;
+    const bool any = before < m->n_begun;
+    while (any && m->n_done == before) weir_worker_wait(&m->worker);
+    weir_worker_unlock(&m->worker);
+    return any;
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -85,6 +102,12 @@ int64_t weir_kv_moves_left(const weir_kv_store *store)
 }
 
 int64_t weir_kv_blocks_leaving(const weir_kv_store *store) { return store->moves.n_leaving; }
+
+int64_t weir_kv_demotions_failed(const weir_kv_store *store, weir_error *why)
+{
+    if (why != NULL) *why = store->moves.why;
+    return store->moves.n_failed;
+}
 
 static void begin(
     weir_kv_store *store, int32_t place, void *const *pages, int64_t stride, bool is_up
@@ -196,6 +219,8 @@ int64_t weir_kv_moves_end(weir_kv_store *store, bool wait, weir_status *status, 
         if (move->status == WEIR_OK || move->is_up) continue;
         *status = move->status;
         if (error != NULL) *error = move->why;
+        m->n_failed++;
+        m->why = move->why;
     }
     return n;
 }

@@ -43,6 +43,13 @@ int64_t weir_kv_moves_begun(const weir_kv_store *store);
 int64_t weir_kv_moves_left(const weir_kv_store *store);
 int64_t weir_kv_blocks_leaving(const weir_kv_store *store);
 bool weir_kv_is_moving(const weir_kv_store *store, const void *page);
+/* Demotions that failed since opening, and why the last one did (NULL: not asked for). */
+int64_t weir_kv_demotions_failed(const weir_kv_store *store, weir_error *why);
+/* Any thread: waits until one more move can be ended. Returns false if the thread has nothing to
+ * do. */
+bool weir_kv_wait_for_move(weir_kv_store *store);
+/* Sets what the thread calls each time that a move can be ended (weir_worker_listen). */
+void weir_kv_listen_to_moves(weir_kv_store *store, void (*listener)(void *user), void *user);
 /* Move a block and wait for it. On EFULL or EIO it stays where it was. */
 WEIR_MUST_CHECK weir_status
 weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);

@@ -135,6 +135,10 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
         case 2: {
             const int32_t left = s.n_tokens - s.n_computed,
                           n = left > 0 ? 1 + (int32_t)(random_() % (uint32_t)left) : 0;
+            void *const *const end = (void *const *)s.table.pages + s.table.n_rows / 64;
+            if (weir_kv_cold_end(&s.table, store_) != nullptr &&
+                weir_kv_promote(store_, end, s.table.capacity, &error_) != WEIR_OK)
+                break;
             if (weir_kv_reserve(&s.table, store_, n) != WEIR_OK) {
                 (void)weir_prefix_reclaim(prefix, weir_kv_reserve_pages(&s.table, store_, n));
                 break;

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include <thread>
+
 #include "tests/unit/kv/tiers_fixture.h"
 
 extern "C" int ftruncate(int fd, off_t n)
@@ -185,6 +187,29 @@ TEST_P(Moves, AReadThatWaitsStopsNothing)
     EXPECT_EQ(weir_kv_free_blocks(store_), free_blocks - 1);
     fail_reads_after = -1;
     expect_sound();
+    close(&text);
+}
+
+/* A listener is called once for each move, when that can be ended, and not after it is removed. */
+TEST_P(Moves, AreReported)
+{
+    start(6, 3);
+    weir_kv_table text = text_of(1, 3);
+    std::atomic<int> n{ 0 };
+    const auto count = [](void *user) { ++*static_cast<std::atomic<int> *>(user); };
+    weir_kv_listen_to_moves(store_, count, &n);
+    for (int64_t p = 0; p < 2; p++) ASSERT_EQ(begin_down(text, p), WEIR_OK) << error_.text;
+    while (weir_kv_wait_for_move(store_)) {
+    }
+    EXPECT_EQ(end(false), 2);
+    while (n < 2) std::this_thread::yield();
+    ASSERT_EQ(begin_up(text, 0), WEIR_OK) << error_.text;
+    while (n < 3) std::this_thread::yield();
+    EXPECT_EQ(end(true), 1);
+    weir_kv_listen_to_moves(store_, nullptr, nullptr);
+    ASSERT_EQ(demote(text, 2), WEIR_OK) << error_.text;
+    EXPECT_EQ(n, 3);
+    EXPECT_FALSE(weir_kv_wait_for_move(store_));
     close(&text);
 }
 

@@ -74,8 +74,8 @@ TEST_F(Tiers, PagesThatAreTakenAgainAreZero)
     weir_kv_table_close(&t, store_);
 }
 
-/* The last page of a text that was taken over may be on disk: who writes to it gets it back, or a
- * copy. */
+/* The last page of a text that was taken over may be on disk: it is promoted before rows are
+ * written to it, or to a copy. */
 TEST_F(Tiers, WhatIsWrittenToComesBack)
 {
     open(3, 5);
@@ -86,19 +86,22 @@ TEST_F(Tiers, WhatIsWrittenToComesBack)
     EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_OK);
     ASSERT_EQ(demote(a, 0), WEIR_OK);
     ASSERT_EQ(demote(a, 1), WEIR_OK);
+    EXPECT_EQ(weir_kv_cold_end(&b, store_), b.pages[1]);
+    ASSERT_EQ(promote(b, 1), WEIR_OK);
+    EXPECT_EQ(weir_kv_cold_end(&b, store_), nullptr);
     ASSERT_EQ(reserve_to(b, 101), WEIR_OK);
-    EXPECT_FALSE(is_cold(b, 1));
     EXPECT_NE(a.pages[1], b.pages[1]);
     expect_page(b, 1, 1);
     ASSERT_EQ(demote(a, 1), WEIR_OK) << "it came back to be copied";
     expect_page(a, 1, 1);
     weir_kv_truncate(&b, store_, 0);
+    ASSERT_EQ(promote(a, 1), WEIR_OK);
     ASSERT_EQ(reserve_to(a, 101), WEIR_OK);
-    EXPECT_FALSE(is_cold(a, 1));
     expect_page(a, 1, 1);
     weir_kv_truncate(&a, store_, 100);
     ASSERT_EQ(demote(a, 1), WEIR_OK);
     fail_reads_after = 0;
+    EXPECT_EQ(promote(a, 1), WEIR_EIO);
     EXPECT_EQ(reserve_to(a, 101), WEIR_EIO);
     EXPECT_EQ(a.n_rows, 100);
     EXPECT_TRUE(is_cold(a, 1) && weir_kv_is_unreadable(store_, a.pages[1]));

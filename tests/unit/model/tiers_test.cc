@@ -94,7 +94,7 @@ class Texts {
                     logits_[which[w]].end(), first, first + n * engine_.n_vocab()
                 );
             }
-            weir_runner_move(engine_.runner(), items.data(), (int32_t)items.size());
+            weir_runner_move(engine_.runner(), items.data(), (int32_t)items.size(), 0);
             weir_kv_store *const store = weir_engine_store(engine_.get());
             ASSERT_TRUE(weir_kv_store_is_sound(store, engine_.error())) << engine_.text();
             for (const auto &s : sequences_)

@@ -253,7 +253,7 @@ class PolicyTiers : public ::testing::Test {
                         weir_runner_evict(engine_.runner(), items[w].sequence, engine_.error()),
                         WEIR_OK
                     ) << engine_.text();
-            weir_runner_move(engine_.runner(), items.data(), static_cast<int32_t>(items.size()));
+            weir_runner_move(engine_.runner(), items.data(), static_cast<int32_t>(items.size()), 0);
             end_moves();
             EXPECT_TRUE(weir_kv_store_is_sound(store(), engine_.error())) << engine_.text();
             if (HasFailure()) return given;

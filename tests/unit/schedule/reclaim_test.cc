@@ -2,6 +2,7 @@
 #include "engine/schedule/reclaim.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <string>
@@ -10,6 +11,7 @@
 #include "engine/schedule/runner.h"
 #include "engine/schedule/tiers.h"
 #include "tests/unit/kv/prefix_fixture.h"
+#include "tests/unit/kv/read_gate.h"
 
 namespace prefix {
 namespace {
@@ -42,7 +44,7 @@ class Reclaim : public Prefix {
     weir_status reclaim(
         weir_reclaim_caller caller, int64_t n_blocks,
         const std::vector<weir_batch_item> &items = {}, const weir_kv_sequence *sequence = nullptr,
-        int64_t tables = 0
+        int64_t tables = 0, weir_reclaim_need *need = nullptr
     )
     {
         weir_kv_pages pages = others(n_blocks * block);
@@ -55,7 +57,8 @@ class Reclaim : public Prefix {
                                                .sequence = sequence,
                                                .pages = pages,
                                                .blocks = n_blocks,
-                                               .hot = 1 };
+                                               .hot = 1,
+                                               .need = need };
         error_ = {};
         const weir_status status = weir_reclaim(&holders, &request, &error_);
         sound();
@@ -241,6 +244,82 @@ ssize_t refuse_to_write(int, const struct iovec *, int, off_t)
 {
     errno = EIO;
     return -1;
+}
+
+/* A need is not waited for: blocks begin to leave, and nothing is dropped meanwhile. */
+TEST_P(Reclaim, ANeedWaitsForMoves)
+{
+    support::Gate disk;
+    const weir_lower_tier_io slow = { [](int fd, const struct iovec *pieces, int n, off_t at) {
+                                         support::pass(support::write_gate);
+                                         return pwritev(fd, pieces, n, at);
+                                     },
+                                      pread };
+    open(10 * block, 40, 0, 6 * block); /* memory of four blocks */
+    weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &slow);
+    weir_kv_sequence s = sequence(text(192, 1));
+    ASSERT_TRUE(compute(&s, 192));
+    running_ = &s;
+    keep(text(64, 2), nullptr);
+    support::write_gate = &disk;
+    weir_reclaim_need need = {};
+    for (int i = 0; i < 2; i++) {
+        EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 2, {}, nullptr, 0, &need), WEIR_EFULL);
+        EXPECT_TRUE(need.waits);
+        EXPECT_EQ(weir_kv_blocks_leaving(store_), 2) << "one that is cached, one that runs";
+    }
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 8, {}, nullptr, 0, &need), WEIR_EFULL);
+    EXPECT_TRUE(need.waits) << "the dropped block is held";
+    EXPECT_FALSE(is_cached(text(64, 2)));
+    EXPECT_FALSE(disk.was_late);
+    support::write_gate = nullptr;
+    disk.open();
+    weir_status status;
+    while (weir_kv_moves_begun(store_) > 0) (void)weir_kv_moves_end(store_, true, &status, &error_);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 2, {}, nullptr, 0, &need), WEIR_OK);
+    EXPECT_FALSE(need.waits);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 4, {}, nullptr, 0, &need), WEIR_EFULL);
+    EXPECT_FALSE(need.waits) << "nothing can leave, and nothing moves";
+    weir_kv_sequence_close(&s);
+}
+
+/* Once a write has failed for it, a need takes what costs more; the next one tries the disk
+ * again. */
+TEST_P(Reclaim, ANeedTriesADiskOnce)
+{
+    static int n_writes;
+    const weir_lower_tier_io failing = { [](int, const struct iovec *, int, off_t) {
+                                            n_writes++;
+                                            errno = EIO;
+                                            return (ssize_t)-1;
+                                        },
+                                         pread };
+    open(10 * block, 40, 0, 6 * block);
+    weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &failing);
+    for (int round = 1; round <= 2; round++) {
+        weir_kv_sequence s = sequence(text(192, 1));
+        weir_reclaim_need need = {};
+        weir_status status;
+        ASSERT_TRUE(compute(&s, 192));
+        running_ = &s;
+        keep(text(64, 1 + round), nullptr);
+        n_writes = 0;
+        EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 1, {}, nullptr, 0, &need), WEIR_EFULL);
+        ASSERT_TRUE(need.waits);
+        EXPECT_EQ(weir_kv_moves_end(store_, true, &status, &error_), 1);
+        EXPECT_EQ(status, WEIR_EIO);
+        EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 1, {}, nullptr, 0, &need), WEIR_OK);
+        EXPECT_FALSE(is_cached(text(64, 1 + round))) << "it is dropped";
+        EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 2, {}, nullptr, 0, &need), WEIR_EFULL);
+        ASSERT_TRUE(need.waits) << "a new need";
+        EXPECT_EQ(weir_kv_moves_end(store_, true, &status, &error_), 1);
+        EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 2, {}, nullptr, 0, &need), WEIR_EFULL);
+        EXPECT_FALSE(need.waits);
+        EXPECT_NE(strstr(error_.text, strerror(EIO)), nullptr) << error_.text;
+        EXPECT_EQ(n_writes, 2);
+        running_ = nullptr;
+        weir_kv_sequence_close(&s);
+    }
 }
 
 /* While the disk takes nothing, what is free there is of no use, nor are cached texts there: only

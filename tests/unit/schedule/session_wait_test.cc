@@ -180,6 +180,37 @@ TEST_F(WaitingWithTiers, ARestoreBeginsWhileABlockIsWritten)
     expect_continued(want);
 }
 
+/* The restore waits for memory, and requests do not wait for it. */
+TEST_F(WaitingWithTiers, ARestoreThatWaitsStopsNoStep)
+{
+    const auto want = start_with_session(1800, 14);
+    support::Gate block;
+    support::write_gate = &block;
+    (void)run(prompt(40, 768), 1); /* 12 blocks */
+    EXPECT_TRUE(block.wait_until_reached());
+    file_gate::bytes_read = 0;
+    weir_status status = WEIR_EIO;
+    weir_error error = {};
+    std::thread restoring([&] { status = restore(&error); });
+    for (int i = 0; i < 20000 && file_gate::bytes_read < block_; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_GE(file_gate::bytes_read, block_) << "it begins with the memory that is free";
+    std::this_thread::sleep_for(std::chrono::milliseconds(50)); /* then it waits */
+    for (int i = 0; i < 3; i++) {
+        Call call(prompt(50 + i, 20), 4);
+        ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        weir_job_cancel(call.job);
+        call.wait();
+        call.release();
+    }
+    support::write_gate = nullptr;
+    block.open();
+    EXPECT_FALSE(block.was_late) << "the engine's thread waited";
+    restoring.join();
+    EXPECT_EQ(status, WEIR_OK) << error.text;
+    expect_continued(want);
+}
+
 /* As a request does, while nothing runs. */
 TEST_F(WaitingWithTiers, ARestoreTriesADiskThatFailed)
 {

@@ -23,9 +23,18 @@ inline bool fails_now()
     return writes_fail ||
            (fail_seed > 0 && (fail_seed + n_writes++) * 2654435761u >> 16 & 1 && n_writes % 3 > 0);
 }
+/* Each transfer takes up to this long. */
+inline std::atomic<int> slow_us{ 0 };
+inline void be_slow()
+{
+    static std::atomic<unsigned> n{ 0 };
+    const unsigned random = (n++ * 2654435761u) >> 8;
+    if (slow_us > 0) usleep(random % (unsigned)slow_us);
+}
 inline ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 {
     support::pass(support::write_gate);
+    be_slow();
     if (!fails_now()) return pwritev(fd, pieces, n, at);
     errno = write_error;
     return -1;
@@ -33,6 +42,7 @@ inline ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 inline ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 {
     support::pass_gate();
+    be_slow();
     if (!reads_fail) {
         const ssize_t got = pread(fd, bytes, n, at);
         if (reads_garble && got > 0) static_cast<char *>(bytes)[got / 2] ^= 1;
@@ -49,7 +59,7 @@ class Tiers : public support::SmallMemory {
         writes_fail = reads_fail = reads_garble = false;
         write_error = ENOSPC;
         fail_seed = 0;
-        write_error = ENOSPC;
+        slow_us = 0;
     }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and
      * no disk. */

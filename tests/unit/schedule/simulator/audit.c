@@ -26,6 +26,26 @@ static bool is_last_cold(const weir_kv_store *store, const weir_kv_table *table)
             weir_kv_is_moving(store, table->pages[last]));
 }
 
+static bool needs_page(const weir_kv_store *store, const weir_kv_sequence *s)
+{
+    static const weir_kv_pages none = { 0 };
+    return s->table.n_rows < weir_kv_store_spec(store)->max_rows &&
+           !weir_kv_pages_fit(weir_kv_reserve_pages(&s->table, store, 1), none);
+}
+
+/* Each turn plans a step anew. */
+static int32_t step_rows(const weir_service *service, const choice *c)
+{
+    for (int32_t i = 0; c->is_planned && i < service->facts->n_slots; i++)
+        if (service->choices[i] == c) return service->items[i].n_rows;
+    return 0;
+}
+
+bool sim_moves(const weir_service *service)
+{
+    return weir_kv_moves_begun(service->store) > 0 || weir_prefix_moves(service->prefix) > 0;
+}
+
 int32_t sim_choices(const weir_service *service, sim_choice *out)
 {
     const choice *all[64];
@@ -51,6 +71,9 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
                                               !c->is_reading &&
                                               c->sequence->n_tokens - c->sequence->n_computed == 1,
                                .is_last_cold = is_last_cold(service->store, &c->sequence->table),
+                               .needs_page = needs_page(service->store, c->sequence),
+                               .step_rows = step_rows(service, c),
+                               .goes_first = c->goes_first,
                                .leader = -1 };
         for (int32_t k = 0; k < n; k++)
             if (c->leader == all[k]) out[i].leader = k;

@@ -18,10 +18,16 @@ typedef struct sim_choice {
     bool is_waiting, is_stalled, is_reading, is_again;
     bool is_decoding; /* its next row is of the answer, and has not been computed before */
     bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
+    bool needs_page; /* its next row does: a new one, or a copy of a shared one */
+    int32_t step_rows; /* in the last turn */
+    bool goes_first; /* as a long prompt, in that step: others may not fit in it */
     int32_t leader; /* its place in the list; -1: none */
 } sim_choice;
 /* Fills in the choices in order (preempt.c), at most one for each slot. Returns how many. */
 int32_t sim_choices(const weir_service *service, sim_choice *out);
+
+/* True if blocks or recurrent states move, so that memory or pages may become free. */
+bool sim_moves(const weir_service *service);
 
 /* True if c holds the tokens [n_tokens] of the text. */
 bool sim_has_tokens(

@@ -27,6 +27,37 @@ int64_t rows_of(const Request &r, int64_t window)
 /* It has rows that a preemption takes. */
 bool has_rows(const sim_choice &c) { return !c.is_waiting && !c.is_reading && c.n_computed > 0; }
 
+bool is_preempted(const sim_choice &past, const sim_choice &now)
+{
+    return now.is_stalled || now.n_computed < past.n_computed;
+}
+
+bool can_run(const sim_choice &c) { return !c.is_waiting && !c.is_stalled && !c.is_reading; }
+
+/* It could have been in the turn's step, and lacked memory, or, as a prompt, did not fit in it. */
+bool sits_out(const sim_choice &past, const sim_choice &now, int64_t turn)
+{
+    return can_run(past) && can_run(now) && now.leader < 0 && !past.is_last_cold &&
+           !now.is_last_cold && now.n_computed == past.n_computed && now.step_rows == 0 &&
+           answer_of(now).token_turn != turn;
+}
+
+/* Its rows of the step began a block. */
+bool took_page(const sim_choice &c)
+{
+    const auto blocks = [](int32_t rows) { return (rows + 63) / 64; };
+    return c.step_rows > 0 && request_of(c)->policy == nullptr &&
+           blocks(c.n_computed) > blocks(c.n_computed - c.step_rows);
+}
+
+/* None that is before it in order is known to have asked for memory. */
+bool may_be_first(const View &after, const sim_choice &c)
+{
+    return std::none_of(after.begin(), after.end(), [&](const sim_choice &other) {
+        return is_before(other, c) && can_run(other) && (other.step_rows > 0 || other.is_decoding);
+    });
+}
+
 } // namespace
 
 const sim_choice *find(const View &view, const sim_choice &c)
@@ -97,14 +128,48 @@ std::string check_victims(const View &before, const View &after, bool has_come)
     return "";
 }
 
-std::string check_gaps(const View &before, const View &after, int64_t turn, int64_t *n_gaps)
+std::string check_gaps(
+    const View &before, const View &after, int64_t turn, bool has_moves, int64_t *n_gaps,
+    int64_t *n_out
+)
 {
     for (const sim_choice &past : before) {
         const sim_choice *const now = find(after, past);
-        if (!past.is_decoding || past.is_last_cold || now == nullptr) continue;
-        if (now->is_stalled || now->n_computed < past.n_computed) continue; /* preempted */
-        *n_gaps += 1;
-        if (answer_of(past).token_turn != turn) return name_of(past) + ": a step without it";
+        if (!past.is_decoding || now == nullptr || is_preempted(past, *now)) continue;
+        if (answer_of(past).token_turn == turn) {
+            *n_gaps += 1;
+            continue;
+        }
+        *n_out += 1;
+        if (!past.is_last_cold && !now->is_last_cold && !past.needs_page && !now->needs_page)
+            return name_of(past) + ": a turn without it, and it needs no memory";
+        if (!has_moves) return name_of(past) + ": a turn without it, and nothing moves";
+    }
+    return "";
+}
+
+std::string check_memory(
+    const View &before, const View &after, int64_t turn, bool has_moves, bool is_alone
+)
+{
+    /* Else a prompt may have followed one that is gone, or not have fit in the step. */
+    const bool all_stay =
+        is_alone && std::all_of(before.begin(), before.end(), [&](const sim_choice &past) {
+            const sim_choice *const now = find(after, past);
+            return now != nullptr && !is_preempted(past, *now) && !now->goes_first;
+        });
+    for (const sim_choice &c : after) {
+        const sim_choice *const past = find(before, c);
+        if (past == nullptr || !sits_out(*past, c, turn)) continue;
+        const bool is_first = &c == &after.front();
+        if (!c.is_decoding && !(is_first && all_stay)) continue;
+        if (!has_moves) return name_of(c) + " sits out, and nothing moves";
+        for (const sim_choice &other : after) {
+            const bool may = may_be_first(after, other) ||
+                             (other.step_rows == 1 && c.is_decoding && is_before(other, c));
+            if (took_page(other) && (is_first || !may))
+                return name_of(c) + " sits out, and " + name_of(other) + " got memory before it";
+        }
     }
     return "";
 }

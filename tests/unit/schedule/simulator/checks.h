@@ -27,8 +27,19 @@ std::string check_admission(
 /* Who lost rows is behind all who kept theirs, and not the first. has_come: a job was admitted in
  * the turn, which may have been before it and be gone. */
 std::string check_victims(const View &before, const View &after, bool has_come);
-/* Each decoding sequence got a token in a step. */
-std::string check_gaps(const View &before, const View &after, int64_t turn, int64_t *n_gaps);
+/* Each decoding sequence got a token, except one that was preempted, or that sits out: the block
+ * that its next row goes to is on disk, or the row needs a page, and blocks or states move. Counts
+ * both. */
+std::string check_gaps(
+    const View &before, const View &after, int64_t turn, bool has_moves, int64_t *n_gaps,
+    int64_t *n_out
+);
+/* While one that decodes, or the first in order, sits out for memory, none behind it took some:
+ * after the first go those with one row, then prompts. is_alone: no job came, and none that ran has
+ * a policy: either may have filled the step, also before it ended. */
+std::string check_memory(
+    const View &before, const View &after, int64_t turn, bool has_moves, bool is_alone
+);
 /* Each sequence gets further. Counts turns in which nothing was withheld. */
 std::string check_progress(const View &before, const View &after, int64_t turn, bool is_withheld);
 

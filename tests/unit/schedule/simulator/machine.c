@@ -18,10 +18,12 @@ typedef struct sim_thread {
     void *user;
     sem_t go, back; /* it may run; the engine may */
     bool is_woken, is_over;
+    bool is_of_step; /* it reads what a step attends to */
 } sim_thread;
 
 static sim_thread threads[THREADS];
 static _Thread_local sim_thread *self; /* NULL: the engine's */
+static int64_t n_waits; /* of the engine */
 
 static sim_thread *thread_of(const weir_worker *worker)
 {
@@ -68,7 +70,11 @@ weir_status weir_worker_open(
     sim_thread *const t = thread_of(NULL);
     if (t == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "the simulator has no thread that %s", purpose);
-    *t = (sim_thread){ .worker = worker, .run = function, .user = user, .is_woken = true };
+    *t = (sim_thread){ .worker = worker,
+                       .run = function,
+                       .user = user,
+                       .is_woken = true,
+                       .is_of_step = strcmp(purpose, "reads KV pages") == 0 };
     (void)sem_init(&t->go, 0, 0);
     (void)sem_init(&t->back, 0, 0);
     worker->is_closing = false;
@@ -107,6 +113,7 @@ void weir_worker_wait(weir_worker *worker)
         (void)fprintf(stderr, "the engine waits for a thread that has nothing to do\n");
         abort();
     }
+    n_waits += !t->is_of_step;
     run(t);
 }
 
@@ -115,10 +122,28 @@ void weir_worker_wake(weir_worker *worker)
     if (self == NULL) thread_of(worker)->is_woken = true;
 }
 
+void weir_worker_listen(weir_worker *worker, void (*listener)(void *user), void *user)
+{
+    worker->listener = listener;
+    worker->listener_user = user;
+}
+
+void weir_worker_report(weir_worker *worker)
+{
+    if (worker->listener != NULL) worker->listener(worker->listener_user);
+}
+
 void sim_workers_run(int n)
 {
     for (sim_thread *t = threads; t < threads + THREADS; t++)
         for (int i = 0; i <= n && t->worker != NULL && t->is_woken; i++) run(t);
+}
+
+int64_t sim_engine_waits(void)
+{
+    const int64_t n = n_waits;
+    n_waits = 0;
+    return n;
 }
 
 bool sim_workers_are_busy(void)
@@ -175,11 +200,19 @@ static bool happens(int of_256, uint32_t kind)
     return yes;
 }
 
+static void begin_call(void)
+{
+    if (self != NULL)
+        stop();
+    else
+        n_waits++;
+    disk.n_calls++;
+}
+
 static ssize_t disk_write(int fd, const struct iovec *pieces, int n_pieces, off_t at)
 {
     size_t end = (size_t)at, done = 0, left;
-    if (self != NULL) stop();
-    disk.n_calls++;
+    begin_call();
     if (happens(disk.now.write_fails, 0)) {
         errno = ENOSPC;
         return -1;
@@ -203,8 +236,7 @@ static ssize_t disk_write(int fd, const struct iovec *pieces, int n_pieces, off_
 
 static ssize_t disk_read(int fd, void *out, size_t n, off_t at)
 {
-    if (self != NULL) stop();
-    disk.n_calls++;
+    begin_call();
     const char *const bytes = bytes_of(fd, (size_t)at + n);
     if (bytes == NULL || happens(disk.now.read_fails, 0)) {
         errno = EIO;

@@ -22,6 +22,10 @@ void sim_workers_run(int n);
 /* True if some worker has something to do. */
 bool sim_workers_are_busy(void);
 
+/* How often the engine waited for a thread, or read or wrote itself, since the last call. Not
+ * counted: the rows on disk that a step attends to, which a thread reads ahead (prefetch.h). */
+int64_t sim_engine_waits(void);
+
 /* ---- the disk ---- */
 typedef struct sim_disk {
     /* Of 256 calls, as many fail, write or read only some bytes, or (reads) return others. */

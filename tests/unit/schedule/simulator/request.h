@@ -35,7 +35,8 @@ struct Request {
     int64_t timeout_ns = 0, deadline_ns = 0;
     std::vector<Answer> answers;
     bool is_admitted = false, is_done = false;
-    int64_t cancel_turn = -1, late_turn = -1; /* in which it was cancelled; was late first */
+    /* In which it was cancelled, was late first, ended. */
+    int64_t cancel_turn = -1, late_turn = -1, done_turn = -1;
     weir_status status = WEIR_OK;
 
     std::string name() const { return "job " + std::to_string(number); }

@@ -133,10 +133,19 @@ class Schedule {
         if (is_faulty && kind == 4) disk.garbles = amount;
         if (kind == 5) disk.is_short = amount;
         sim_disk_set(&disk);
-        stalls_ = has(STALLS) && !is_calm() && random_.one_in(4);
+        const int pace = random_.pick(8), turns = random_.between(2, 12);
+        const bool is_late = has(STALLS) && !is_calm();
+        stalls_ = is_late && pace < 2;
+        slow_ = is_late && pace == 2 ? turns : 0;
         log("  disk: writes fail " + std::to_string(disk.write_fails) + ", reads " +
             std::to_string(disk.read_fails) + ", garbles " + std::to_string(disk.garbles) +
-            (stalls_ ? ", stalls" : ""));
+            (stalls_ ? ", stalls" : "") +
+            (slow_ > 0 ? ", one in " + std::to_string(slow_) + " turns" : ""));
+    }
+    void run_workers(int n)
+    {
+        if (stalls_ || (slow_ > 0 && turn_ % slow_ > 0)) return;
+        sim_workers_run(slow_ > 0 ? 0 : n);
     }
     void act()
     {
@@ -155,7 +164,7 @@ class Schedule {
         }
         if (setup_.disk_blocks > 0 && turn_ % 16 == 0) change_disk();
         const int n = random_.one_in(3) ? random_.between(0, 2) : 1000;
-        if (!stalls_) sim_workers_run(is_calm() ? 1000 : n);
+        run_workers(is_calm() ? 1000 : n);
         sim_clock_add(int64_t{ 1000000 } * (n_idle_ > 1 ? 10 : random_.between(1, 9)));
     }
 
@@ -256,6 +265,7 @@ class Schedule {
     void done(Request *request, const weir_event *event)
     {
         request->is_done = true;
+        request->done_turn = turn_;
         request->status = event->status;
         n_done_++;
         counts_.jobs++;
@@ -295,16 +305,14 @@ class Schedule {
         has_come_ = false;
         const weir_service_stats past = machine_.stats();
         const bool is_withheld = sim_workers_are_busy();
+        (void)sim_engine_waits();
         const bool has_stepped = weir_service_turn(machine_.service(), false);
         n_idle_ = has_stepped ? 0 : n_idle_ + 1;
-        check(past, machine_.stats(), has_stepped, is_withheld);
+        check(past, machine_.stats(), is_withheld);
         turn_++;
         counts_.turns++;
     }
-    void check(
-        const weir_service_stats &past, const weir_service_stats &now, bool has_stepped,
-        bool is_withheld
-    )
+    void check(const weir_service_stats &past, const weir_service_stats &now, bool is_withheld)
     {
         const View after = view();
         if (with_log_ || limits_.prints) log_view(after, now.batch_rows - past.batch_rows);
@@ -313,13 +321,27 @@ class Schedule {
         if (unsound != nullptr) fail(unsound);
         check_texts(after);
         fail(check_victims(before_, after, has_come_));
-        int64_t n_gaps = 0;
-        if (has_stepped) fail(check_gaps(before_, after, turn_, &n_gaps));
-        counts_.gaps += n_gaps;
-        if (n_gaps > 0) check_rows(now.batch_rows - past.batch_rows);
+        check_waits(after);
+        if (n_gaps_ > 0) check_rows(now.batch_rows - past.batch_rows);
         fail(check_progress(before_, after, turn_, is_withheld));
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
         check_ends(is_withheld);
+    }
+    // Of the engine, for a policy only (docs/decisions/0049), and of sequences.
+    void check_waits(const View &after)
+    {
+        const int64_t n_waits = sim_engine_waits();
+        const bool has_policy = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto &job) {
+            return job->policy != nullptr && job->is_admitted &&
+                   (!job->is_done || job->done_turn == turn_);
+        });
+        if (n_waits > 0 && !has_policy) fail("the engine waits for the disk");
+        counts_.waits += n_waits;
+        const bool has_moves = sim_moves(machine_.service()) || n_waits > 0;
+        n_gaps_ = 0;
+        fail(check_gaps(before_, after, turn_, has_moves, &n_gaps_, &counts_.sat_out));
+        counts_.gaps += n_gaps_;
+        fail(check_memory(before_, after, turn_, has_moves, !has_come_ && !has_policy));
     }
     void check_texts(const View &after)
     {
@@ -406,7 +428,8 @@ class Schedule {
     std::vector<std::unique_ptr<Request>> jobs_;
     View before_;
     int64_t turn_ = 0, last_submit_ = 0, n_idle_ = 0, n_stuck_ = 0;
-    int64_t n_submitted_ = 0, n_done_ = 0;
+    int64_t n_submitted_ = 0, n_done_ = 0, n_gaps_ = 0;
+    int slow_ = 0; // turns between two reads or writes
     bool stalls_ = false, has_failures_ = false, has_come_ = false;
     std::string problem_, log_;
     Counts counts_ = {};

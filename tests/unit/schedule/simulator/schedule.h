@@ -4,12 +4,15 @@
  * Answers    each token is the one that its text has, whatever else ran
  * Order      admission: the best priority, then the client with the fewest jobs, then its oldest
  *            job; preemption: from the last in order; the first one keeps its rows
- * Gaps       a step has a row of every decoding sequence, unless it is preempted or the block that
- *            it writes to is on disk; and then at most mixed_chunk rows of prompts
+ * Gaps       every turn computes a row of every decoding sequence, unless it is preempted or sits
+ *            out, and then at most mixed_chunk rows of prompts; a sequence sits out only if it
+ *            needs a page or a block on disk, and only while something moves
+ * Memory     what is free goes to the first in order, then to those that decode, then to prompts
+ * Waits      the engine waits for no disk (what it may wait for: docs/decisions/0049)
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
  *            within `patience` turns; recomputing is no progress
  * Ends       a cancelled or late job ends within two turns, all jobs end, with the reason that fits
- * Memory     sim_audit */
+ * Bytes      sim_audit */
 #pragma once
 #include <map>
 #include <memory>
@@ -45,7 +48,7 @@ struct Limits {
 struct Counts {
     int64_t turns, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
-        states_back, evicted_tokens;
+        states_back, evicted_tokens, sat_out, waits;
     void add(const Counts &other);
 };
 
