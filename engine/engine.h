@@ -90,8 +90,8 @@ WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buf
 
 WEIR_MUST_CHECK weir_status
 weir_engine_open_with(weir_engine **out, const weir_engine_options *options, weir_error *error);
-/* The same with a service and with files: weir_engine_write_text and weir_engine_read_text can be
- * used. */
+/* The same with a service and with files: weir_engine_write_sequence and weir_engine_read_sequence
+ * can be used. */
 WEIR_MUST_CHECK weir_status weir_engine_open_with_files(
     weir_engine **out, const weir_engine_options *options, weir_error *error
 );
@@ -115,17 +115,17 @@ const char *weir_engine_chat_problem(const weir_engine *engine);
 const weir_config *weir_engine_config(const weir_engine *engine); /* the engine's copy */
 struct weir_ledger *weir_engine_ledger(const weir_engine *engine); /* thread-safe */
 
-/* saved_text.c: move a cached sequence to another process in a file at any path. Only after
+/* sequence_file.c: move a cached sequence to another process in a file at any path. Only after
  * weir_engine_open_with_files.
  *
  * write: `salt` is that of the requests that computed the tokens, not NULL. Returns EINVAL if there
  * are no tokens, ENOTFOUND if no prefix of them is cached, EUNSUPPORTED with kv.reuse = "off".
  * read: caches the sequence under the salt and appends its tokens to `tokens`. */
-WEIR_MUST_CHECK weir_status weir_engine_write_text(
+WEIR_MUST_CHECK weir_status weir_engine_write_sequence(
     weir_engine *engine, const int32_t *tokens, int32_t n_tokens, const char *salt,
     const char *path, weir_session_result *result, weir_error *error
 );
-WEIR_MUST_CHECK weir_status weir_engine_read_text(
+WEIR_MUST_CHECK weir_status weir_engine_read_sequence(
     weir_engine *engine, weir_ids *tokens, const char *salt, const char *path,
     weir_session_result *result, weir_error *error
 );

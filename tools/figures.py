@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures this commit and writes its figures to OUT/figures/COMMIT.json: tokens/s, TTFT, ITL, peak
-RSS, KV bytes and perplexity, with the machine and its bandwidth beside them.
+RSS, KV bytes and perplexity, with the machine and its bandwidth.
 
     bazel run //tools:figures -- --out docs/results          measures
     bazel run //tools:figures -- --check docs/results/figures/*.json

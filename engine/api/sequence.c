@@ -222,7 +222,7 @@ weir_status weir_sequence_save(weir_sequence *sequence, const char *path, weir_e
     weir_session_result result;
     if (sequence->usage.kv_policy != NULL && !sequence->has_logits && sequence->n > 0)
         WEIR_TRY(compute(sequence, error));
-    return weir_engine_write_text(
+    return weir_engine_write_sequence(
         sequence->engine, sequence->tokens, (int32_t)sequence->n, WEIR_API_SALT, path, &result,
         error
     );
@@ -234,7 +234,7 @@ weir_status weir_sequence_restore(weir_sequence *sequence, const char *path, wei
     weir_ids ids = { 0 };
     weir_payer *const before = weir_payer_set(&sequence->payer.payer);
     weir_status status =
-        weir_engine_read_text(sequence->engine, &ids, WEIR_API_SALT, path, &result, error);
+        weir_engine_read_sequence(sequence->engine, &ids, WEIR_API_SALT, path, &result, error);
     (void)weir_payer_set(before);
     if (status == WEIR_OK) status = weir_api_reserve(sequence, ids.count, error);
     if (status == WEIR_OK) {

@@ -34,7 +34,7 @@ weir_status weir_db_need_sessions(const weir_engine *engine, weir_error *error)
     if (weir_engine_sessions(engine) != NULL) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "this model keeps no KV rows, so its texts cannot be saved as states"
+        "this model keeps no KV rows, so its sequences cannot be saved as states"
     );
 }
 

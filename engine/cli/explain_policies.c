@@ -46,7 +46,7 @@ static weir_status print_policy(
                                      .shape = model->shape,
                                      .layers = model->layers,
                                      .calibration = model->calibration,
-                                     .n_texts = 1,
+                                     .n_sequences = 1,
                                      .n_new = 1,
                                      .n_prompt = (int32_t)rows };
     wish.shape.max_rows = rows;
@@ -88,18 +88,18 @@ static weir_status print_all(
     return WEIR_OK;
 }
 
-static weir_status print_coda(weir_buffer *out, const weir_engine *engine)
+static weir_status print_banks(weir_buffer *out, const weir_engine *engine)
 {
-    const weir_coda_stats coda = weir_model_coda_stats(weir_engine_model(engine), NULL);
-    const int64_t n = coda.n_layers;
+    const weir_bank_stats banks = weir_model_bank_stats(weir_engine_model(engine), NULL);
+    const int64_t n = banks.n_layers;
     if (n == 0) return WEIR_OK;
     return weir_buffer_format(
         out,
         "fixed-size memory in %lld of %lld layers, on average: the last %lld rows, %lld older "
         "exact rows, %lld prototypes; other rows are dropped, and replies count them (usage.kv)\n",
         (long long)n, (long long)weir_model_shape(weir_engine_model(engine))->n_layers,
-        (long long)(coda.ring.slots / n), (long long)(coda.exact.slots / n),
-        (long long)(coda.summary.slots / n)
+        (long long)(banks.ring.slots / n), (long long)(banks.exact.slots / n),
+        (long long)(banks.summary.slots / n)
     );
 }
 
@@ -121,7 +121,7 @@ weir_status weir_policies_explain(
 )
 {
     const weir_service_policy *const model = weir_engine_policy(engine);
-    weir_status status = print_coda(out, engine);
+    weir_status status = print_banks(out, engine);
     if (status == WEIR_OK && model != NULL)
         status = print_policies(out, model, weir_engine_plan_of(engine)->facts.window, all, error);
     return status == WEIR_ENOMEM ? weir_error_set(error, status, "no memory for the explanation")

@@ -70,7 +70,7 @@ GROUP(text, "Text");
 static const weir_option generate_options[] = {
     TEXT(
         "session", "NAME",
-        "Continue the session of this name in sessions.dir, and save the text with "
+        "Continue the session of this name in sessions.dir, and save the sequence with "
         "its answer there."
     ),
     FLAG("json", "Print one JSON object with the text and its tokens."),

@@ -11,8 +11,8 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/cli/api_keys.h"
 #include "engine/cli/explain.h"
-#include "engine/cli/keys.h"
 #include "engine/cli/open.h"
 #include "engine/cli/process.h"
 #include "engine/cli/sandbox.h"

@@ -381,9 +381,9 @@ bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_
     return true;
 }
 
-weir_coda_stats weir_model_coda_stats(const weir_model *model, const float *recurrent)
+weir_bank_stats weir_model_bank_stats(const weir_model *model, const float *recurrent)
 {
-    weir_coda_stats sum = { 0 };
+    weir_bank_stats sum = { 0 };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         const weir_state_ops *const state = l->mixer.block->state;

@@ -80,7 +80,7 @@ int32_t weir_model_block_rows(const weir_model *model);
 bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens);
 /* Counts of the layers with fixed-size memory for the sequence with this recurrent state; NULL: of
  * an empty sequence, only their slots. */
-weir_coda_stats weir_model_coda_stats(const weir_model *model, const float *recurrent);
+weir_bank_stats weir_model_bank_stats(const weir_model *model, const float *recurrent);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): decoding
  * takes at least this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);
@@ -148,7 +148,7 @@ size_t weir_workspace_near_bytes(const weir_model *model, const weir_workspace_l
 /* The scratch that the largest steps within these limits need from the stream; allocates
  * nothing. */
 WEIR_MUST_CHECK weir_status weir_workspace_scratch(
-    weir_stream_memory *room, const weir_model *model, const weir_workspace_limits *limits,
+    weir_stream_memory *planned, const weir_model *model, const weir_workspace_limits *limits,
     weir_error *error
 );
 WEIR_MUST_CHECK weir_status weir_workspace_open(

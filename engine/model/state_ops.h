@@ -2,7 +2,7 @@
  * merging. */
 #pragma once
 #include "engine/base/error.h"
-#include "engine/model/coda_stats.h"
+#include "engine/model/bank_stats.h"
 #include "engine/model/shape.h"
 
 #ifdef __cplusplus
@@ -31,7 +31,7 @@ typedef struct weir_state_ops {
     /* Adds what the state has of its sequence and what it lost; NULL: of an empty sequence. Only
      * for states that steps left. */
     void (*count)(
-        const weir_shape *shape, const void *options, const void *state, weir_coda_stats *sum
+        const weir_shape *shape, const void *options, const void *state, weir_bank_stats *sum
     );
 
     /* Packing in 8 or 4 bits: EUNSUPPORTED for a value that the packed form cannot hold, EFORMAT

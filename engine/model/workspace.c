@@ -259,7 +259,7 @@ static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 
 /* Runs the largest batches with the stream in planning mode. */
 static weir_status plan_scratch(
-    weir_stream_memory *room, const weir_model *model, weir_workspace *w
+    weir_stream_memory *planned, const weir_model *model, weir_workspace *w
 )
 {
     const int32_t rows = w->limits.rows;
@@ -277,7 +277,7 @@ static weir_status plan_scratch(
     if (status == WEIR_OK) status = plan_batches(model, w);
     if (status == WEIR_OK) status = weir_project_logits(model, w, w->limits.logits);
     weir_stream_set_planning(model->stream, false);
-    *room = weir_stream_planned(model->stream);
+    *planned = weir_stream_planned(model->stream);
     return status;
 }
 
@@ -296,7 +296,7 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
 
 /* Lays the arrays out in memory that is never touched, except for the segments. */
 weir_status weir_workspace_scratch(
-    weir_stream_memory *room, const weir_model *model, const weir_workspace_limits *limits,
+    weir_stream_memory *planned, const weir_model *model, const weir_workspace_limits *limits,
     weir_error *error
 )
 {
@@ -306,7 +306,7 @@ weir_status weir_workspace_scratch(
     w.near = aligned_alloc(64, lay_out_near(&w, model, NULL));
     if (w.memory != NULL && w.near != NULL) {
         lay_out_both(&w, model);
-        status = plan_scratch(room, model, &w);
+        status = plan_scratch(planned, model, &w);
         if (status != WEIR_OK) status = no_kernel(model, status, error);
     } else
         (void)weir_error_set(
@@ -320,25 +320,25 @@ weir_status weir_workspace_scratch(
 
 static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_error *error)
 {
-    weir_stream_memory room;
-    weir_status status = plan_scratch(&room, model, w);
+    weir_stream_memory planned;
+    weir_status status = plan_scratch(&planned, model, w);
     if (status != WEIR_OK) return no_kernel(model, status, error);
-    const size_t near = room.scratch + room.device;
+    const size_t near = planned.scratch + planned.device;
     WEIR_TRY(weir_ledger_reserve(
         w->ledger, weir_ledger_device_tier(w->ledger), WEIR_ACCOUNT_ACTIVATIONS, near, error
     ));
     w->device_scratch_size = near;
-    WEIR_TRY(
-        weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, room.host, error)
-    );
-    w->host_scratch_size = room.host;
+    WEIR_TRY(weir_ledger_reserve(
+        w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, planned.host, error
+    ));
+    w->host_scratch_size = planned.host;
     status = weir_stream_reserve_planned(model->stream);
     return status == WEIR_OK
                ? WEIR_OK
                : weir_error_set(
                      error, status,
                      "there are no %zu bytes of scratch for the kernels; lower batch.chunk",
-                     near + room.host
+                     near + planned.host
                  );
 }
 

@@ -183,7 +183,7 @@ static void warn_of_unused(const weir_engine *engine)
 static weir_status open_evictor(weir_engine *engine, weir_error *error)
 {
     if (!weir_policies_are_there(&engine->policies)) return WEIR_OK;
-    weir_policies_turn(&engine->policies, engine->model);
+    weir_policies_set_rope(&engine->policies, engine->model);
     WEIR_TRY(
         weir_kv_evictor_open(&engine->evictor, engine->store, engine->stream, engine->ledger, error)
     );
@@ -302,14 +302,14 @@ const weir_service_policy *weir_engine_policy(const weir_engine *engine)
 
 weir_status weir_engine_policy_run_open(
     const weir_engine *engine, weir_policy_run **out, const weir_service_policy *policy,
-    int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error
+    int32_t n_sequences, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error
 )
 {
     const weir_service_policy *const by = policy != NULL ? policy : &engine->policies.service;
     *out = NULL;
     if (weir_policy_is_full(&by->options)) return WEIR_OK;
     weir_policy_run_options wish = weir_policies_wish(by, rows, n_prompt, n_new);
-    wish.n_texts = n_texts;
+    wish.n_sequences = n_sequences;
     return weir_policy_run_open(out, &wish, engine->ledger, error);
 }
 

@@ -54,7 +54,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->n_vocab = (int32_t)shape->n_vocab;
     facts->n_valid_vocab = parts->n_valid_vocab > 0 ? parts->n_valid_vocab : facts->n_vocab;
     facts->is_tied = weir_model_tied(model);
-    facts->coda = weir_model_coda_stats(model, NULL);
+    facts->banks = weir_model_bank_stats(model, NULL);
 }
 
 static void describe_kv(weir_engine_facts *facts, const weir_plan_parts *parts)

@@ -163,8 +163,8 @@ static bool device_runs(const weir_engine *engine, weir_error *why)
         .formats = engine->kv_formats,
         .sinks = weir_kv_choice_sinks(&engine->kv_choice, weir_model_kv_layers(engine->model))
     };
-    weir_stream_memory room;
-    return weir_workspace_scratch(&room, engine->model, &limits, why) != WEIR_EUNSUPPORTED;
+    weir_stream_memory planned;
+    return weir_workspace_scratch(&planned, engine->model, &limits, why) != WEIR_EUNSUPPORTED;
 }
 
 static void say_why(const weir_engine *engine)

@@ -131,16 +131,16 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
         (config->model.context > 0 && plan->facts.window < config->model.context))
         return weir_plan_too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
-    size_t books = plan_metadata_bytes(
+    size_t metadata = plan_metadata_bytes(
         parts, plan->facts.kv_pages, plan->facts.kv_disk_pages + plan->facts.kv_host_pages,
         plan->facts.kv_sink_pages
     );
     plan->n_runs = plan_runs_for(plan, parts, plan->facts.kv_pages, plan->facts.window);
-    if (weir_kv_pages_for(parts->spec, 1) == 0) books += plan_run_bytes(parts, plan->n_runs);
-    books += plan_cold_state_bytes(plan, parts);
+    if (weir_kv_pages_for(parts->spec, 1) == 0) metadata += plan_run_bytes(parts, plan->n_runs);
+    metadata += plan_cold_state_bytes(plan, parts);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->tables = plan_table_bytes(plan, parts); /* the window may have become smaller */
-    plan->page_tables += books + plan->tables;
+    plan->page_tables += metadata + plan->tables;
     const bool fits =
         weir_plan_total(plan) <= plan->cap && weir_plan_device_total(plan) <= plan->device_cap;
     return fits ? WEIR_OK : weir_plan_too_small(plan, error);

@@ -52,10 +52,10 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
     if (parts->spec->n_disk_pages == 0) return 0;
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
-    const size_t books =
+    const size_t metadata =
         plan_metadata_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
-    const int64_t kept = (int64_t)(room / SHARE / books),
-                  windows = weir_min((int64_t)(room / SHARE_OF_WINDOWS / books), full);
+    const int64_t kept = (int64_t)(room / SHARE / metadata),
+                  windows = weir_min((int64_t)(room / SHARE_OF_WINDOWS / metadata), full);
     return weir_min(
         weir_min(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
         INT32_MAX / 2 / per_block
@@ -83,18 +83,18 @@ static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t le
                                                                : 0;
 }
 
-/* States on disk: as many as its blocks have room for, if their slots take at most a 64th of the
+/* States on disk: as many as its blocks have room for, if their entries take at most a 64th of the
  * memory of those in memory, or 256 KiB. Those of a model on a device stay in memory. */
 static int32_t cold_states(const weir_plan_parts *parts, const weir_prefix_limits *limits)
 {
-    enum { SHARE = 64, SLOT_BYTES = 256, LEAST = 1024 };
+    enum { SHARE = 64, ENTRY_BYTES = 256, LEAST = 1024 };
     const weir_kv_spec *const spec = parts->spec;
     const int64_t per_block = weir_kv_pages_for(spec, 1);
     if (spec->n_disk_pages == 0 || spec->has_device || limits->n_snapshots == 0) return 0;
     const int64_t bytes = spec->n_disk_pages / per_block * (int64_t)weir_kv_block_stride(spec),
                   each = ((int64_t)limits->snapshot_bytes + 4095) / 4096 * 4096,
                   memory = limits->n_snapshots * (int64_t)limits->snapshot_bytes;
-    const int64_t most = memory / SHARE / SLOT_BYTES;
+    const int64_t most = memory / SHARE / ENTRY_BYTES;
     return (int32_t
     )weir_min(weir_min(bytes / each, most > LEAST ? most : LEAST), INT16_MAX - limits->n_snapshots);
 }
@@ -154,11 +154,11 @@ static int64_t sink_blocks(const weir_plan *plan, int64_t n_sinks, int64_t other
 }
 
 /* Bytes of a sink block with its metadata. */
-static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
+static int64_t sink_bytes(const weir_plan_parts *parts, int64_t metadata)
 {
     enum { KERNEL_BYTES = 8 }; /* Metadata of address space, per 4096 bytes: sinks are larger. */
-    const int64_t room = (int64_t)weir_kv_sink_block_stride(parts->spec);
-    return room + books + (room / 4096 + 1) * KERNEL_BYTES;
+    const int64_t stride = (int64_t)weir_kv_sink_block_stride(parts->spec);
+    return stride + metadata + (stride / 4096 + 1) * KERNEL_BYTES;
 }
 
 /* Sink blocks that a sequence can have, of those configured, if there are `room` of them for all
@@ -171,11 +171,11 @@ static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
 /* The most blocks past the sinks that fit in `room` bytes with their metadata and their sinks. */
 static int64_t other_blocks(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t room,
-    int64_t books
+    int64_t metadata
 )
 {
-    const int64_t block = (int64_t)weir_kv_block_stride(parts->spec) + books,
-                  sink = sink_bytes(parts, books);
+    const int64_t block = (int64_t)weir_kv_block_stride(parts->spec) + metadata,
+                  sink = sink_bytes(parts, metadata);
     const int64_t left = room - sink_blocks(plan, n_sinks, 0) * sink;
     return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
 }
@@ -189,18 +189,20 @@ typedef struct found {
     int64_t n_sinks, blocks; /* sinks of each sequence; blocks past the sinks */
 } found;
 
-/* The most sinks and blocks that fit in `room` with `books` bytes of metadata for each. */
+/* The most sinks and blocks that fit in `room` with `metadata` bytes for each. */
 static found blocks_in(
-    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t room, int64_t books
+    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t room,
+    int64_t metadata
 )
 {
-    const int64_t sinks = weir_min(room / sink_bytes(parts, books), of->numbers);
+    const int64_t sinks = weir_min(room / sink_bytes(parts, metadata), of->numbers);
     found f = { .n_sinks = text_sinks(plan, of->asked, sinks) };
     const int64_t most = (of->numbers - sink_blocks(plan, f.n_sinks, 0)) * BLOCKS_PER_TEXT /
                          (BLOCKS_PER_TEXT + f.n_sinks);
     if (f.n_sinks == of->asked)
-        f.blocks =
-            weir_min(other_blocks(plan, parts, f.n_sinks, room, books), weir_min(of->full, most));
+        f.blocks = weir_min(
+            other_blocks(plan, parts, f.n_sinks, room, metadata), weir_min(of->full, most)
+        );
     return f;
 }
 
@@ -209,18 +211,18 @@ static found blocks_in(
  * the end. */
 static found blocks_with_tables(
     const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t room,
-    int64_t books, int64_t cold
+    int64_t metadata, int64_t cold
 )
 {
     const plan_tables tables = plan_tables_of(plan, parts);
     const int64_t entries = weir_kv_pages_for(parts->spec, 1) * (int64_t)tables.per_page;
-    if (plan->has_device) return blocks_in(plan, parts, of, room, books);
-    const int64_t beside = room - (int64_t)tables.all,
+    if (plan->has_device) return blocks_in(plan, parts, of, room, metadata);
+    const int64_t without_tables = room - (int64_t)tables.all,
                   shared = room - (int64_t)tables.fixed - cold * entries;
-    const found whole = blocks_in(plan, parts, of, weir_max(beside, 0), books),
+    const found whole = blocks_in(plan, parts, of, weir_max(without_tables, 0), metadata),
                 pool = blocks_in(
                     plan, parts, of, weir_max(shared, 0),
-                    books + entries + (int64_t)tables.per_block
+                    metadata + entries + (int64_t)tables.per_block
                 );
     const bool is_more = pool.n_sinks > whole.n_sinks ||
                          (pool.n_sinks == whole.n_sinks && pool.blocks > whole.blocks);
@@ -245,16 +247,16 @@ static int64_t plan_blocks(
                   on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
     const size_t lower_tier_metadata =
         plan_metadata_bytes(parts, cold * per_block, cold * per_block, 0);
-    const size_t books =
+    const size_t metadata =
         (plan_metadata_bytes(parts, (cold + MORE) * per_block, cold * per_block, 0) -
          lower_tier_metadata + MORE - 1) /
         MORE;
-    const size_t beside =
+    const size_t lower_tier_bytes =
         plan->has_device ? 0
                          : lower_tier_metadata; /* On the host; its total is checked at the end. */
-    const int64_t left = room > beside ? (int64_t)(room - beside) : 0;
+    const int64_t left = room > lower_tier_bytes ? (int64_t)(room - lower_tier_bytes) : 0;
     const wish of = { asked, full, INT32_MAX / per_block - cold };
-    const found f = blocks_with_tables(plan, parts, &of, left, (int64_t)books, cold);
+    const found f = blocks_with_tables(plan, parts, &of, left, (int64_t)metadata, cold);
     const int64_t sinks = sink_blocks(plan, f.n_sinks, f.blocks);
     plan->facts.kv_disk_pages = on_disk * per_block;
     plan->kv_disk = (size_t)on_disk * block;

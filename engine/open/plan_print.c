@@ -243,7 +243,7 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(weir_buffer_format(
         out,
         "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64
-        ", \"staging\": %zu, \"limited_by_books\": %s",
+        ", \"prefetch\": %zu, \"limited_by_metadata\": %s",
         plan->disk_cap, plan->kv_disk, plan->facts.kv_disk_pages, plan->prefetch,
         plan->disk_is_limited ? "true" : "false"
     ));

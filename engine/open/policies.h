@@ -16,7 +16,7 @@ WEIR_MUST_CHECK weir_status
 weir_policies_open(weir_policies *policies, const weir_identity_parts *parts, weir_error *error);
 void weir_policies_close(weir_policies *policies);
 /* Sets the model's RoPE, once it is known. */
-void weir_policies_turn(weir_policies *policies, const weir_model *model);
+void weir_policies_set_rope(weir_policies *policies, const weir_model *model);
 bool weir_policies_are_there(const weir_policies *policies);
 /* Returns the options of a policy run for one sequence of `rows` rows. */
 weir_policy_run_options weir_policies_wish(

@@ -79,7 +79,7 @@ weir_status weir_policies_open(
         return weir_error_set(
             error, WEIR_ECONFIG, "kv.policy.name = \"%s\": %s", config->kv.policy.name,
             is_mixed ? "layers of this model keep KV rows of different widths or heads"
-                     : "no layer of this model keeps KV rows of the whole text"
+                     : "no layer of this model keeps KV rows of the whole sequence"
         );
     if (n_layers == 0) return WEIR_OK;
     policies->layers = weir_memory_take_zero((size_t)n_layers, sizeof *policies->layers);
@@ -99,7 +99,7 @@ weir_status weir_policies_open(
                               .rope_magnitude = 1.0f,
                               .scale = 1.0f / sqrtf((float)kv->geometry.key_dim) };
     policies->service.layers = policies->layers;
-    weir_policies_turn(policies, parts->model);
+    weir_policies_set_rope(policies, parts->model);
     const char *const own = policies->service.options.calibration,
                       *const path = own[0] != '\0' ? own : config->kv.policy.calibration;
     WEIR_TRY(weir_identity_model(s->model, parts, error));
@@ -109,7 +109,7 @@ weir_status weir_policies_open(
     return WEIR_OK;
 }
 
-void weir_policies_turn(weir_policies *policies, const weir_model *model)
+void weir_policies_set_rope(weir_policies *policies, const weir_model *model)
 {
     const weir_rope_table *const rope = weir_model_rope(model);
     if (policies->frequencies == NULL || rope->frequencies == NULL) return;
@@ -129,7 +129,7 @@ weir_policy_run_options weir_policies_wish(
                                      .shape = policy->shape,
                                      .layers = policy->layers,
                                      .calibration = policy->calibration,
-                                     .n_texts = 1,
+                                     .n_sequences = 1,
                                      .n_new = n_new,
                                      .n_prompt = n_prompt };
     wish.shape.max_rows = rows;

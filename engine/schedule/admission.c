@@ -1,4 +1,4 @@
-/* engine/schedule/admission.c - which jobs may run: a queued job (turns.c) or a preempted choice
+/* engine/schedule/admission.c - which jobs may run: a queued job (queue.c) or a preempted choice
  * starts when its rows fit together with those of the running sequences. Preempted choices go
  * before queued jobs of the same priority. */
 #include <inttypes.h>
@@ -225,7 +225,7 @@ static void start_job(weir_service *service, weir_job *job)
     job->next = service->running;
     service->running = job;
     service->has_news = true;
-    weir_job_take_turn(job);
+    weir_job_count_served(job);
     job->admitted_ns = weir_clock_ns();
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.queue_ns = job->admitted_ns - job->submitted_ns;

@@ -1,8 +1,6 @@
 /* engine/schedule/embedding.c - the embedding of a prompt: the mean over its tokens of the hidden
- * state after the last layer, before the final norm.
- *
- * Rows are added in order of their positions, in double, each once: rows that a preempted prompt
- * computes again are skipped. */
+ * state after the last layer, before the final norm. Rows are added in order of their positions, in
+ * double, each once, also if the prompt was preempted. */
 #include <string.h>
 
 #include "engine/base/memory.h"

@@ -1,13 +1,10 @@
-/* engine/schedule/engine_facts.h - the facts about an engine that are known before its first step:
- * its model, the formats of its KV pages and its limits.
- *
- * * The planner fills in the struct once. It is part of the engine's plan and does not change while
- * the engine is open. The service, the server and reports hold a pointer to it. */
+/* engine/schedule/engine_facts.h - what is known of an engine before its first step: its model, the
+ * formats of its KV pages and its limits. The planner fills it in once; it does not change. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/model/coda_stats.h"
+#include "engine/model/bank_stats.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,8 +21,9 @@ typedef struct weir_engine_facts {
     int32_t d_model, d_ffn;
     int32_t n_vocab, n_valid_vocab; /* n_valid_vocab: ids that may be sampled */
     bool is_tied; /* the embedding is also the output matrix */
-    /* Of an empty sequence: its layers and slots; n_layers 0: the model has no CoDA layers. */
-    weir_coda_stats coda;
+    /* Of an empty sequence: its layers and slots; n_layers 0: the model has no layers with
+     * banks. */
+    weir_bank_stats banks;
     /* ---- KV ---------------------------------------------------------------------------------- */
     char kv_format[112]; /* as printed, including the layers that differ */
     char k_format[16], v_format[16]; /* of all layers but the wide ones */

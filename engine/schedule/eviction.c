@@ -78,7 +78,7 @@ weir_status weir_job_open_policy_run(weir_job *job, weir_error *error)
                                      .shape = own->shape,
                                      .layers = own->layers,
                                      .calibration = own->calibration,
-                                     .n_texts = request->n_choices,
+                                     .n_sequences = request->n_choices,
                                      .n_new = job->service->chunk,
                                      .n_prompt = request->n_prompt,
                                      .n_pinned = request->n_pinned };
@@ -108,7 +108,7 @@ void weir_choice_watch(choice *c)
 
 void weir_choice_count_before(choice *c)
 {
-    c->coda_before = weir_runner_coda_stats(c->job->service->runner, c->sequence);
+    c->banks_before = weir_runner_bank_stats(c->job->service->runner, c->sequence);
 }
 
 void weir_choice_count(choice *c)
@@ -116,17 +116,17 @@ void weir_choice_count(choice *c)
     weir_service *const service = c->job->service;
     const weir_kv_sequence *const sequence = c->sequence;
     const weir_policy_run_count n = weir_runner_count(service->runner, sequence);
-    const weir_coda_stats coda =
-        weir_runner_coda_stats(service->runner, c->is_torn ? NULL : sequence);
+    const weir_bank_stats banks =
+        weir_runner_bank_stats(service->runner, c->is_torn ? NULL : sequence);
     const int64_t dropped = sequence->policy_run != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
     c->job->usage.kv_bytes += (int64_t)weir_kv_sequence_kv_bytes(sequence);
-    weir_coda_stats_add(&c->job->usage.coda, &coda);
+    weir_bank_stats_add(&c->job->usage.banks, &banks);
     pthread_mutex_lock(&service->lock);
     service->stats.evicted_tokens +=
         dropped - (dropped > c->n_evicted_before ? c->n_evicted_before : dropped);
-    weir_coda_stats_add_counts_since(&service->stats.coda, &coda, &c->coda_before);
+    weir_bank_stats_add_counts_since(&service->stats.banks, &banks, &c->banks_before);
     pthread_mutex_unlock(&service->lock);
 }
 

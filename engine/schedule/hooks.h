@@ -1,7 +1,5 @@
 /* engine/schedule/hooks.h - callbacks from the scheduler to a layer above it: engine/session saves
- * cached sequences before they are dropped.
- *
- * All functions run on the engine thread, between steps. */
+ * cached sequences before they are dropped. Engine thread, between steps. */
 #pragma once
 #include "engine/kv/pool/store.h"
 #include "engine/schedule/service.h"

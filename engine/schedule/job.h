@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-enum { CHOICE_MARKS = 8, CLIENT_TURNS = 64 };
+enum { CHOICE_MARKS = 8, CLIENT_ENTRIES = 64 };
 
 typedef struct sampled {
     int32_t token;
@@ -62,7 +62,7 @@ typedef struct choice {
     bool is_rewritten;
     int32_t n_point; /* where a point of its prompt was inserted last (reuse_policy.c) */
     int64_t n_evicted_before; /* by the turns of the cached sequence that it continues */
-    weir_coda_stats coda_before; /* banks of that sequence */
+    weir_bank_stats banks_before; /* banks of that sequence */
 } choice;
 
 typedef struct job_embedding job_embedding; /* defined in embedding.c */
@@ -76,7 +76,7 @@ struct weir_job {
     choice *choices; /* [request.n_choices] */
     int64_t serial; /* order of submission */
     int64_t deadline_ns; /* 0: none */
-    /* Of jobs that started ahead of it, which was next but did not fit (turns.c). */
+    /* Of jobs that started ahead of it, which was next but did not fit (queue.c). */
     int64_t rows_passed;
     job_state state; /* (lock) */
     bool is_awaited; /* (lock) */
@@ -150,7 +150,7 @@ struct weir_service {
     int64_t even_depth;
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
-    uint64_t turns[CLIENT_TURNS], n_turns;
+    uint64_t last_served[CLIENT_ENTRIES], n_served;
     client_use *clients; /* [weir_service_clients], of one look at the queue */
 
     pthread_t thread;
@@ -224,8 +224,8 @@ void weir_choice_keep_policy(choice *c);
 void weir_choice_keep_prompt(choice *c);
 /* Called after a step, when the policy was applied: inserts a point of the prompt. */
 void weir_choice_keep_point(choice *c);
-/* The last position up to n where a prompt with a policy that observes every step will leave, or has
- * left, a point (reuse_policy.c); 0: none. */
+/* The last position up to n where a prompt with a policy that observes every step will leave, or
+ * has left, a point (reuse_policy.c); 0: none. */
 int32_t weir_choice_next_point(const choice *c, int32_t n);
 
 /* origins.c: sequences of other numerics. */
@@ -287,7 +287,7 @@ bool weir_service_claim(weir_service *service, weir_kv_pages wanted);
 /* True if running sequences do not need the memory that a table of n_rows takes. */
 bool weir_service_spares_table(const weir_service *service, int64_t n_rows);
 
-/* turns.c: the queue, and whose turn it is. */
+/* queue.c: the queue, and which job is next. */
 
 /* The jobs that were queued at some time. Submitters append jobs with the lock, and the engine
  * thread alone removes them, so it reads these without it. */
@@ -300,20 +300,20 @@ weir_job *weir_queue_after(const weir_queue *queue, const weir_job *job);
 void weir_queue_remove(
     weir_service *service, const weir_queue *queue, weir_job *job, job_state state
 );
-/* A job whose turn it is and that does not fit, and what is free: to find one that does. */
+/* A job that is next and does not fit, and what is free: to find one that does. */
 typedef struct weir_queue_past {
     const weir_job *waiting;
     weir_kv_pages room;
     int32_t n_slots;
 } weir_queue_past;
-/* The job whose turn it is; past != NULL: the one that may start ahead of it. NULL: none. */
+/* The next job; past != NULL: the one that may start ahead of it. NULL: none. */
 weir_job *weir_queue_next(
     weir_service *service, const weir_queue *queue, const weir_queue_past *past
 );
 /* Rows of all its choices at most, in whole pages. */
 int64_t weir_job_rows(const weir_job *job);
 /* Its client is the one that was served last. */
-void weir_job_take_turn(const weir_job *job);
+void weir_job_count_served(const weir_job *job);
 
 /* plan.c: fills items and choices of the next step. Returns how many. */
 int32_t weir_service_plan(weir_service *service);
@@ -344,8 +344,9 @@ const float *weir_service_last_row(
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits);
 
 /* service.c: what the engine thread does between two waits: ends moves, runs calls, admits jobs,
- * and unless it is the last turn takes a step. Returns false if no sequence could be computed. */
-bool weir_service_turn(weir_service *service, bool is_last);
+ * and unless it is the last iteration takes a step. Returns false if no sequence could be
+ * computed. */
+bool weir_service_iterate(weir_service *service, bool is_last);
 
 /* step.c: one step. Returns false if no sequence could be computed. */
 bool weir_service_step(weir_service *service);
@@ -355,7 +356,7 @@ bool weir_choice_is_before(const choice *a, const choice *b);
 /* Frees its pages; it is computed again later. */
 void weir_choice_preempt(choice *c);
 /* For weir_kv_holders.preempt. */
-bool weir_service_preempt(void *user, const weir_kv_sequence *behind);
+bool weir_service_preempt(void *user, const weir_kv_sequence *after);
 
 /* stats.c: publishes slots and pages for other threads. */
 void weir_service_publish(weir_service *service);

@@ -1,11 +1,6 @@
-/* engine/schedule/origins.h - cached sequences that come from files of other numerics
- * (engine/session/file/numerics.h), and what is computed on top of them.
- *
- * An origin is one set of such numerics. Its sequences are cached under salts of their own, so that
- * a sequence that was computed here never shares their rows: the bits of a request change only if
- * it continues one of them, and its usage says so. A request continues a sequence of an origin that
- * holds more of the prompt than those that were computed here. This is decided once, at its first
- * lookup: a preempted request goes on under the same salt. */
+/* engine/schedule/origins.h - cached sequences that come from files of other numerics; an origin is
+ * one set of these. They are cached under salts of their own, so that rows computed here never mix
+ * with theirs (docs/decisions/0043-numerics.md). */
 #pragma once
 #include <stdatomic.h>
 

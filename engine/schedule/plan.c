@@ -1,17 +1,6 @@
-/* engine/schedule/plan.c - which rows a step computes.
- *
- * First one row of every decoding sequence, then rows of prompts up to a limit: batch.chunk, or
- * batch.mixed_chunk if others decode. In the latter case rows behind many past ones count more, as
- * their attention costs, so that steps of a long prompt do not get longer. Prompts go by priority,
- * and of equal priority short ones (at most batch.long_prompt tokens left) before long ones, each
- * in order of submission. Of the rows that prompts of a priority get, long ones get at least a
- * quarter. A piece that must have a certain size may not fit in that, or take more than the others:
- * a long prompt that did not get its share in three steps goes first in the next one. So a short
- * prompt waits for earlier short ones and a piece of a long one, and short ones make the first long
- * one at most four times as slow (docs/decisions/0039-token-budget.md).
- *
- * Results do not depend on where pieces of a prompt end, except with policies that drop rows while
- * it is computed. */
+/* engine/schedule/plan.c - which rows a step computes: one of every decoding sequence, then pieces
+ * of prompts (docs/decisions/0039-token-budget.md). Where pieces end changes no result, except with
+ * policies that drop rows within the prompt. */
 #include "engine/schedule/job.h"
 #include "kernels/abi/minmax.h"
 

@@ -1,8 +1,6 @@
-/* engine/schedule/preempt.c - preemption, the last step of reclaiming.
- *
- * The last sequence in order is preempted, so the first always makes progress. Its rows stay in the
- * prefix cache until their pages are needed; what is gone then is computed again, with the same
- * bits. */
+/* engine/schedule/preempt.c - preemption, the last step of reclaiming. The last sequence in order
+ * is preempted, so the first always makes progress. Its rows stay in the prefix cache until their
+ * pages are needed; what is gone then is computed again, with the same bits. */
 #include "engine/schedule/job.h"
 
 bool weir_choice_is_before(const choice *a, const choice *b)
@@ -26,8 +24,8 @@ static choice *last_of_all(const weir_service *service)
     return n > 1 ? found : NULL;
 }
 
-/* The last of those that run and hold pages, if it is behind the choice; else NULL. */
-static choice *last_behind(const weir_service *service, const choice *c)
+/* The last of those that run and hold pages, if it comes after the choice; else NULL. */
+static choice *last_after(const weir_service *service, const choice *c)
 {
     choice *found = NULL;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
@@ -63,11 +61,11 @@ void weir_choice_preempt(choice *c)
     c->is_again = true;
 }
 
-bool weir_service_preempt(void *user, const weir_kv_sequence *behind)
+bool weir_service_preempt(void *user, const weir_kv_sequence *after)
 {
     const weir_service *const service = user;
     choice *const victim =
-        behind == NULL ? last_of_all(service) : last_behind(service, owner_of(service, behind));
+        after == NULL ? last_of_all(service) : last_after(service, owner_of(service, after));
     if (victim != NULL) weir_choice_preempt(victim);
     return victim != NULL;
 }

@@ -114,7 +114,7 @@ static const struct {
                                      demote_cached },
     [WEIR_RECLAIM_CACHED] = { "drop cached prefixes", "prefill, or a read of their session file",
                               drop_cached },
-    [WEIR_RECLAIM_SAVED] = { "stop saving a text", "prefill: it is not saved to a session file",
+    [WEIR_RECLAIM_SAVED] = { "stop saving a sequence", "prefill: it is not saved to a session file",
                              release_saved },
     [WEIR_RECLAIM_PRUNED] = { "drop a pruned cache", "prefill with its policy", drop_pruned },
     [WEIR_RECLAIM_DEMOTE_RUNNING] = { "demote running sequences",

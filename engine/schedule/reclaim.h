@@ -20,9 +20,9 @@ typedef struct weir_kv_holders {
     void *user; /* for the functions */
     /* Releases what is being saved. False (or NULL): there is nothing to release. */
     bool (*release)(void *user);
-    /* Preempts the youngest sequence that is younger than `behind`, or the youngest of all if it is
+    /* Preempts the youngest sequence that is younger than `after`, or the youngest of all if it is
      * NULL. False (or NULL): there is none. */
-    bool (*preempt)(void *user, const weir_kv_sequence *behind);
+    bool (*preempt)(void *user, const weir_kv_sequence *after);
     weir_reclaim_count *counts; /* [WEIR_RECLAIM_STEPS]; NULL: not counted */
 } weir_kv_holders;
 

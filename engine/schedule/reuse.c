@@ -1,14 +1,6 @@
-/* engine/schedule/reuse.c - prefix reuse: what choices take from the prefix index and insert into
- * it.
- *
- * States are saved where a later prompt is likely to branch off: where the last message and the
- * answer begin (clients that drop or rewrite reasoning differ from there on), one token before the
- * end of the prompt (for the same prompt again, which must compute one token; it goes to disk like
- * an end), at the end of the turn, where a prompt branched off before, and 32, 128, 512, ... tokens
- * before the end of the prompt. One of each turn is its end (prefix.h), which stays when the others
- * go: that where the answer begins if the client was seen to rewrite answers, else that after the
- * answer. For paged sequences (engine/kv/pool/store.h 5), each of these is rounded down to a
- * multiple of 64 tokens; that of the end of the turn moves along with the answer. */
+/* engine/schedule/reuse.c - what choices take from the prefix cache and insert into it. States are
+ * saved where a later prompt is likely to branch off (docs/decisions/0045-states.md), for paged
+ * sequences (engine/kv/pool/store.h 5) rounded down to a multiple of 64 tokens. */
 #include <string.h>
 
 #include "engine/base/log.h"
@@ -121,7 +113,7 @@ void weir_choice_reuse(choice *c)
             job->request.cache_salt
         ))
         job->usage.reuse =
-            "this text is kept under a KV policy, which the request does not ask for";
+            "this sequence is cached under a KV policy, which the request does not ask for";
     if (job->request.unused != NULL) job->usage.reuse = job->request.unused;
 }
 
@@ -239,7 +231,7 @@ static void want_last_page(choice *c, weir_batch_item *item)
     (void)want_state(c, item, at, rank_of_end(c));
 }
 
-/* A later prompt may have another question behind the same document: with these states it loses at
+/* A later prompt may have another question after the same document: with these states it loses at
  * most a few times as many tokens as the question has, however long the document is. */
 static void want_tail(choice *c, weir_batch_item *item)
 {
@@ -271,7 +263,7 @@ void weir_choice_want_states(choice *c, weir_batch_item *item)
     (void)want_state(c, item, cut(c, weir_choice_answer_start(c)), rank_of_start(c));
     float *const last = want_state(c, item, cut(c, request->n_prompt - 1), rank_of_last(c));
     if (last != NULL && !weir_choice_is_rewritten(c))
-        weir_prefix_spill_snapshot(c->job->service->prefix, last);
+        weir_prefix_demote_snapshot(c->job->service->prefix, last);
     /* A later prompt may branch off where this one did. */
     if (c->index == 0) want(c, item, cut(c, c->job->usage.n_matched));
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, item, cut(c, request->turn_starts[i]));

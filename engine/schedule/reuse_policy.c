@@ -1,16 +1,6 @@
-/* engine/schedule/reuse_policy.c - prefix reuse of sequences with a policy.
- *
- * A policy that needs no more of a prompt than its last queries, or its rows, may begin with rows
- * of the prefix index: all but what its window of queries must see. One that observes every step
- * may not, since what it would have observed of those rows is in none of them; nor may one that
- * evicts within the prompt. These continue entries of the pruned cache (pruned_cache.h): a turn, or
- * a point of a prompt, where what the policy observed is cached with the rows.
- *
- * Points are where a later prompt is likely to branch off, as the states of reuse.c: where the last
- * message and the answer begin, and where a prompt branched off before, rounded down to the end of
- * a chunk, since sums over a chunk have other bits than sums over its parts. So a prompt that
- * continues a point has the bits of one that is computed from nothing. A client that leaves out the
- * thoughts of earlier answers continues the one where the last answer began. */
+/* engine/schedule/reuse_policy.c - reuse with a policy: rows of the prefix cache where these are
+ * all that the policy needs, else entries of the pruned cache, which have what it observed
+ * (docs/decisions/0046-pruned-caches-and-thoughts.md). */
 #include "engine/base/log.h"
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/schedule/job.h"
@@ -123,7 +113,7 @@ void weir_choice_keep_policy(choice *c)
     if (why != NULL && !weir_choice_is_rewritten(c))
         weir_log(
             WEIR_LOG_INFO,
-            "a text of %d tokens under the KV policy %s is not kept, so what continues it is "
+            "a sequence of %d tokens under the KV policy %s is not cached, so what continues it is "
             "computed: %s",
             (int)n, c->job->usage.kv_policy, why
         );

@@ -154,10 +154,10 @@ bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int
     return weir_model_is_state(runner->model, recurrent, n_tokens);
 }
 
-weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_kv_sequence *sequence)
+weir_bank_stats weir_runner_bank_stats(const weir_runner *runner, const weir_kv_sequence *sequence)
 {
-    const bool has_text = sequence != NULL && sequence->n_computed > 0;
-    return weir_model_coda_stats(runner->model, has_text ? sequence->recurrent : NULL);
+    const bool has_rows = sequence != NULL && sequence->n_computed > 0;
+    return weir_model_bank_stats(runner->model, has_rows ? sequence->recurrent : NULL);
 }
 
 weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_kv_sequence *sequence)
@@ -166,10 +166,10 @@ weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_kv
         return weir_policy_run_count_of(
             sequence->policy_run, &sequence->table, sequence->n_computed
         );
-    const weir_coda_stats coda = weir_runner_coda_stats(runner, sequence);
-    if (coda.n_layers == 0) return (weir_policy_run_count){ .live = sequence->n_computed };
-    return (weir_policy_run_count){ .live = weir_coda_stats_live(&coda),
-                                    .evicted = weir_coda_stats_evicted(&coda) };
+    const weir_bank_stats banks = weir_runner_bank_stats(runner, sequence);
+    if (banks.n_layers == 0) return (weir_policy_run_count){ .live = sequence->n_computed };
+    return (weir_policy_run_count){ .live = weir_bank_stats_live(&banks),
+                                    .evicted = weir_bank_stats_evicted(&banks) };
 }
 
 int64_t weir_runner_n_vocab(const weir_runner *runner)
@@ -483,7 +483,7 @@ static bool reclaim_for_policy(void *user, const weir_kv_sequence *sequence, wei
 
 weir_status weir_runner_evict(weir_runner *runner, weir_kv_sequence *sequence, weir_error *error)
 {
-    const weir_reclaim_hook hook = { .make = reclaim_for_policy, .user = runner };
+    const weir_reclaim_hook hook = { .reclaim = reclaim_for_policy, .user = runner };
     if (sequence->policy_run == NULL) return WEIR_OK;
     WEIR_ASSERT(runner->evictor != NULL);
     return weir_apply_policy(sequence, runner->evictor, &hook, error);

@@ -1,8 +1,6 @@
 /* engine/schedule/runner.h - one step over some sequences: batch, forward, commit. The only caller
- * of the model's forward pass.
- *
- * A step that fails commits nothing: KV rows stay invisible, but recurrent state and unsealed pages
- * may be inconsistent, so the caller resets those sequences. */
+ * of the model's forward pass. If a step fails KV rows stay invisible, but recurrent state and
+ * unsealed pages may be inconsistent: the caller resets those sequences. */
 #pragma once
 #include "engine/kv/pool/sequence.h"
 #include "engine/kv/prune/apply_policy.h"
@@ -58,8 +56,8 @@ int32_t weir_runner_block_rows(const weir_runner *runner); /* See weir_model_blo
 const weir_model *weir_runner_model(const weir_runner *runner);
 /* See weir_model_is_state. */
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens);
-/* weir_model_coda_stats of a sequence between two steps; NULL: of no text. */
-weir_coda_stats weir_runner_coda_stats(const weir_runner *runner, const weir_kv_sequence *sequence);
+/* weir_model_bank_stats of a sequence between two steps; NULL: of an empty sequence. */
+weir_bank_stats weir_runner_bank_stats(const weir_runner *runner, const weir_kv_sequence *sequence);
 /* Rows of a sequence that are kept as computed, and rows that were dropped: by its policy if it
  * has one, else by layers with fixed-size memory. */
 weir_policy_run_count weir_runner_count(

@@ -61,7 +61,7 @@ static void end_moves(weir_service *service)
     service->has_news = service->has_news || blocks || states;
 }
 
-bool weir_service_turn(weir_service *service, bool is_last)
+bool weir_service_iterate(weir_service *service, bool is_last)
 {
     weir_step_times_resume(&service->times);
     end_moves(service);
@@ -74,21 +74,21 @@ bool weir_service_turn(weir_service *service, bool is_last)
     if (is_last) return false;
     const bool has_stepped = weir_service_step(service);
     if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
-    weir_step_times_add(&service->times, WEIR_STEP_TEND);
+    weir_step_times_add(&service->times, WEIR_STEP_MAINTAIN);
     return has_stepped;
 }
 
 static void *engine_thread(void *user)
 {
-    enum { IDLE_TURNS = 2 }; /* the first may have freed something for the next */
+    enum { IDLE_ITERATIONS = 2 }; /* the first may have freed something for the next */
     weir_service *const service = user;
     int64_t serial = 0; /* of the jobs that were seen */
-    int n_idle = 0; /* turns without a step */
+    int n_idle = 0; /* iterations without a step */
     for (;;) {
         pthread_mutex_lock(&service->lock);
         const bool moves =
             weir_kv_moves_begun(service->store) > 0 || weir_prefix_moves(service->prefix) > 0;
-        if (n_idle >= IDLE_TURNS && (service->n_queued > 0 || service->n_running > 0 || moves))
+        if (n_idle >= IDLE_ITERATIONS && (service->n_queued > 0 || service->n_running > 0 || moves))
             wait_for_others(service, serial);
         while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 &&
                service->calls == NULL && !moves)
@@ -103,9 +103,9 @@ static void *engine_thread(void *user)
         pthread_mutex_unlock(&service->lock);
         for (weir_job *job = service->running; stop && job != NULL; job = job->next)
             atomic_store(&job->is_cancelled, true);
-        const bool has_stepped = weir_service_turn(service, stop);
+        const bool has_stepped = weir_service_iterate(service, stop);
         if (stop) return NULL;
-        n_idle = has_stepped ? 0 : n_idle + (n_idle < IDLE_TURNS);
+        n_idle = has_stepped ? 0 : n_idle + (n_idle < IDLE_ITERATIONS);
     }
 }
 

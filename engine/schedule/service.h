@@ -11,7 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/kv/policy/policy.h"
-#include "engine/model/coda_stats.h"
+#include "engine/model/bank_stats.h"
 #include "engine/sample/sampler.h"
 #include "engine/schedule/engine_facts.h"
 #include "engine/schedule/reclaim_step.h"
@@ -56,7 +56,7 @@ typedef struct weir_usage {
     /* Rows dropped, over all choices, as a mean over layers and heads: those with a policy, else
      * those with banks. */
     int64_t n_evicted;
-    weir_coda_stats coda; /* of all choices when they ended */
+    weir_bank_stats banks; /* of all choices when they ended */
     int64_t kv_budget; /* rows that the policy may keep; 0: no policy */
     const char *kv_policy; /* its name; NULL: none */
     int64_t queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
@@ -103,7 +103,7 @@ typedef struct weir_request {
     int32_t n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
     weir_sampling sampling; /* bias list is copied */
     const char *cache_salt; /* NULL: none; copied */
-    /* Clients take turns: the one with the fewest running jobs goes first. */
+    /* Of several clients the one with the fewest running jobs is served first. */
     int32_t client;
     /* Lower goes first: in the queue, in a step, and last when sequences are preempted. */
     int32_t priority;
@@ -127,7 +127,7 @@ typedef struct weir_request {
     void *user;
 } weir_request;
 
-/* ---- budgets of KV memory (budget.c) --------------------------------------------------------- */
+/* ---- budgets of KV memory (key_budget.c) ----------------------------------------------------- */
 /* KV bytes of `rows` rows of one choice. */
 int64_t weir_service_kv_bytes(const weir_engine_facts *facts, int64_t rows);
 /* Rows that each of n_choices >= 1 may reach: the window, or fewer if a budget binds. An answer
@@ -158,7 +158,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
     int64_t preemptions; /* sequences preempted */
     int64_t evicted_tokens; /* rows dropped by policies */
-    weir_coda_stats coda; /* only its counts: of all sequences that ended */
+    weir_bank_stats banks; /* only its counts: of all sequences that ended */
     /* Pages of kv_pages_used and of cached sequences that are on disk, or below a device on the
      * host. */
     int64_t kv_disk_pages_used, kv_host_pages_used;
@@ -172,14 +172,14 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     /* Since opening: states written to disk, read from it, and failures of either. */
     int64_t states_out, states_back, state_errors;
     /* Sequences cached with a policy, which are only continued as a whole. */
-    int64_t kept_pruned_texts, kept_pruned_tokens;
+    int64_t kept_pruned_sequences, kept_pruned_tokens;
     int64_t unsaved_tokens; /* of dropped_tokens: not in a session file */
     /* saves: completed; failed; stopped because memory was short. */
-    int64_t saved_texts, saved_tokens, save_failures, saves_given_up;
-    int64_t replaced_texts; /* session files replaced by newer ones */
+    int64_t saved_sequences, saved_tokens, save_failures, saves_given_up;
+    int64_t replaced_sequences; /* session files replaced by newer ones */
     /* Session files loaded because a prompt began like them, and the prompt tokens that they
      * held. */
-    int64_t found_texts, found_tokens;
+    int64_t found_sequences, found_tokens;
     /* Bytes of pages that only cached sequences hold; freed when needed. */
     int64_t kept_bytes;
     /* By each step of reclaiming. */
@@ -197,7 +197,7 @@ typedef struct weir_service_sequence { /* a sequence that has a slot */
     const char *kv_policy; /* its name; NULL: keeps every row */
     /* Rows as a mean over layers and heads; bytes of the request's policy. */
     int64_t kv_budget, n_live, n_evicted, policy_bytes;
-    weir_coda_stats coda;
+    weir_bank_stats banks;
 } weir_service_sequence;
 
 /* How requests may drop rows (engine/kv/prune/policy_run.h). */

@@ -22,8 +22,8 @@ static weir_service_sequence stats_of(const choice *c)
                                    .bytes = (int64_t)weir_kv_sequence_bytes(sequence),
                                    .kv_bytes = (int64_t)weir_kv_sequence_kv_bytes(sequence),
                                    .kv_claim = c->job->choice_bytes,
-                                   .coda =
-                                       weir_runner_coda_stats(c->job->service->runner, sequence) };
+                                   .banks =
+                                       weir_runner_bank_stats(c->job->service->runner, sequence) };
     if (sequence->policy_run == NULL) return seen;
     const weir_policy_run_count rows =
         weir_policy_run_count_of(sequence->policy_run, &sequence->table, sequence->n_computed);
@@ -65,7 +65,7 @@ void weir_service_publish(weir_service *service)
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
-        service->stats.kept_pruned_texts = kept.n_pruned;
+        service->stats.kept_pruned_sequences = kept.n_pruned;
         service->stats.kept_pruned_tokens = kept.n_pruned_tokens;
         service->stats.kept_states = kept.n_snapshots;
         service->stats.cold_states = kept.n_cold_snapshots;

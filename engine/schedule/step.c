@@ -84,7 +84,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         if (weir_kv_sequence_fork(c->sequence, first->sequence) != WEIR_OK)
             c->is_stalled = c->is_again = true;
         c->n_evicted_before = first->n_evicted_before;
-        c->coda_before = first->coda_before;
+        c->banks_before = first->banks_before;
         if (job->request.max_tokens == 0) {
             weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
             continue;
@@ -255,7 +255,7 @@ bool weir_service_step(weir_service *service)
     weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_evict(service, n_items);
     weir_runner_move(service->runner, service->items, n_items, service->n_short);
-    weir_step_times_add(&service->times, WEIR_STEP_TEND);
+    weir_step_times_add(&service->times, WEIR_STEP_MAINTAIN);
     count_step(service, n_items);
     weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
     return true;

@@ -1,7 +1,6 @@
-/* engine/schedule/step_times.h - where the engine thread spends its time, by part of a step.
- *
- * A part ends where the next one begins, so the sum of all parts is the time from the first step
- * on, except what the thread waited for work. One clock read per part. */
+/* engine/schedule/step_times.h - the engine thread's time by part of a step. A part ends where the
+ * next one begins, so their sum is the time from the first step on, except what the thread waited
+ * for work. One clock read per part. */
 #pragma once
 #include <stdint.h>
 
@@ -20,7 +19,7 @@ typedef enum weir_step_part {
     WEIR_STEP_COMMIT, /* rows become visible, pages go to the prefix cache */
     WEIR_STEP_SAMPLE,
     WEIR_STEP_EVENTS, /* callbacks, and the ends of sequences and jobs */
-    WEIR_STEP_TEND, /* policies, promotion, hooks */
+    WEIR_STEP_MAINTAIN, /* policies, promotion, hooks */
     WEIR_STEP_PUBLISH, /* statistics for other threads */
     WEIR_STEP_PARTS
 } weir_step_part;

@@ -13,7 +13,7 @@ void weir_answer_free(weir_answer *answer)
     weir_buffer_free(&answer->text);
     weir_buffer_free(&answer->content);
     weir_buffer_free(&answer->reasoning);
-    weir_scores_free(&answer->scores);
+    weir_logprob_list_free(&answer->logprobs);
     if (answer->tools != NULL) weir_tool_parser_free(answer->tools);
     weir_memory_give(answer->tools);
     answer->tools = NULL;
@@ -49,9 +49,9 @@ weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool
     bool special;
     const char *const bytes =
         weir_tokenizer_token_bytes(answer->tokenizer, event->token, &n, &special);
-    if (answer->want_scores)
-        WEIR_TRY(weir_scores_add(
-            &answer->scores, event->token, event->logprob.logprob, event->top, event->n_top,
+    if (answer->want_logprobs)
+        WEIR_TRY(weir_logprob_list_add(
+            &answer->logprobs, event->token, event->logprob.logprob, event->top, event->n_top,
             answer->n_code_points
         ));
     answer->n_tokens++;

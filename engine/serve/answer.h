@@ -1,11 +1,11 @@
 /* engine/serve/answer.h - one choice of an answer: from token ids to text, reasoning, tool calls
- * and scores.
+ * and log-probabilities.
  *
  * Tokens are added on the engine thread; the thread that writes the reply takes the output. The
  * caller holds the request's lock. */
 #pragma once
 #include "engine/schedule/service.h"
-#include "engine/serve/scores.h"
+#include "engine/serve/logprobs.h"
 #include "engine/serve/stop.h"
 #include "engine/serve/think.h"
 #include "engine/serve/tool_call.h"
@@ -24,15 +24,15 @@ typedef struct weir_answer {
     /* scratch: text of one token; after stop strings; outside of reasoning. */
     weir_buffer piece, passed, text;
     weir_buffer content, reasoning; /* produced and not yet taken */
-    weir_scores scores;
-    bool want_scores;
+    weir_logprob_list logprobs;
+    bool want_logprobs;
     bool one_call; /* the choice ends after its first call */
     weir_finish finish; /* NONE while running */
     int64_t n_code_points; /* of the text so far, stop strings ignored */
     int32_t n_tokens, n_reasoning_tokens;
     int64_t last_token_ns;
     /* Progress of a stream. */
-    size_t n_scores_sent, n_calls_sent;
+    size_t n_logprobs_sent, n_calls_sent;
     bool role_sent, finish_sent;
 } weir_answer;
 

@@ -12,8 +12,8 @@
 
 static weir_status take_prompt_score(weir_prompt *prompt, const weir_event *event)
 {
-    return weir_scores_add(
-        &prompt->scores, event->token, event->logprob.logprob, event->top, event->n_top, 0
+    return weir_logprob_list_add(
+        &prompt->logprobs, event->token, event->logprob.logprob, event->top, event->n_top, 0
     );
 }
 
@@ -243,7 +243,7 @@ void weir_generation_free(weir_generation *g)
     for (size_t i = 0; i < g->n_prompts; i++) {
         weir_ids_free(&g->prompts[i].ids);
         weir_buffer_free(&g->prompts[i].echo);
-        weir_scores_free(&g->prompts[i].scores);
+        weir_logprob_list_free(&g->prompts[i].logprobs);
     }
     for (size_t i = 0; i < g->n_choices; i++) weir_answer_free(&g->answers[i]);
     weir_beginning_close(&g->beginning);
@@ -295,7 +295,7 @@ weir_usage weir_generation_usage(const weir_generation *g)
         sum.n_rows += u->n_rows;
         sum.kv_bytes += u->kv_bytes;
         sum.n_evicted += u->n_evicted;
-        weir_coda_stats_add(&sum.coda, &u->coda);
+        weir_bank_stats_add(&sum.banks, &u->banks);
         sum.kv_policy = u->kv_policy;
         sum.kv_budget = u->kv_budget;
         sum.queue_ns += u->queue_ns;

@@ -14,8 +14,8 @@ typedef struct weir_prompt {
     weir_buffer echo; /* the prompt's text, if `echo` */
     /* Scores of the prompt, if `echo` and log-probabilities are requested; the first token may have
      * none. */
-    weir_scores scores;
-    bool scored; /* scores are complete */
+    weir_logprob_list logprobs;
+    bool scored; /* logprobs are complete */
     weir_job *job;
     bool admitted, done;
     weir_usage usage; /* from ADMITTED, then from DONE */

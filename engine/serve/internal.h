@@ -261,7 +261,7 @@ void weir_reply_result(weir_exchange *exchange, weir_buffer *text, weir_status s
 WEIR_MUST_CHECK weir_status weir_request_log_open(weir_server *server, weir_error *error);
 void weir_request_log(weir_exchange *exchange); /* called when the request has ended */
 
-/* ---- generation (generate.c, generation.c, stream.c, reply.c) -------------------------------- */
+/* ---- generation (generation_open.c, generation.c, stream.c, reply.c) ------------------------- */
 
 void weir_generate_chat(weir_exchange *exchange); /* route */
 void weir_generate_completion(weir_exchange *exchange); /* route */
@@ -321,7 +321,7 @@ WEIR_MUST_CHECK weir_status weir_states_of_name(
 /* Fills the error for a failed operation on states. Returns the status. */
 weir_status weir_states_fail(weir_api_error *error, weir_status status, const weir_error *why);
 weir_state_service weir_states_documents(weir_exchange *exchange);
-/* Writes whether the state equals what its text gives, as members of the open object. */
+/* Writes whether the state equals what its tokens give, as members of the open object. */
 void weir_states_write_form(weir_json_out *json, const weir_state_info *info);
 /* Reads the ids of `tokens`, `prompt` or `messages`. */
 WEIR_MUST_CHECK weir_status weir_text_ids(

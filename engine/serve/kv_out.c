@@ -1,6 +1,6 @@
 #include "engine/serve/kv_out.h"
 
-static void write_part(weir_json_out *json, const char *name, const weir_coda_slot_use *part)
+static void write_part(weir_json_out *json, const char *name, const weir_bank_use *part)
 {
     weir_json_key(json, name);
     weir_json_open(json, '{');
@@ -13,19 +13,19 @@ static void write_part(weir_json_out *json, const char *name, const weir_coda_sl
     weir_json_close(json, '}');
 }
 
-void weir_coda_stats_write(weir_json_out *json, const weir_coda_stats *coda)
+void weir_bank_stats_write(weir_json_out *json, const weir_bank_stats *banks)
 {
     weir_json_open(json, '{');
-    weir_json_put_integer(json, "layers", coda->n_layers);
-    weir_json_put_integer(json, "live", weir_coda_stats_live(coda));
-    weir_json_put_integer(json, "evicted", weir_coda_stats_evicted(coda));
-    write_part(json, "ring", &coda->ring);
-    write_part(json, "exact", &coda->exact);
-    write_part(json, "summary", &coda->summary);
+    weir_json_put_integer(json, "layers", banks->n_layers);
+    weir_json_put_integer(json, "live", weir_bank_stats_live(banks));
+    weir_json_put_integer(json, "evicted", weir_bank_stats_evicted(banks));
+    write_part(json, "ring", &banks->ring);
+    write_part(json, "exact", &banks->exact);
+    write_part(json, "summary", &banks->summary);
     weir_json_key(json, "counts");
     weir_json_open(json, '{');
-    for (int i = 0; i < WEIR_CODA_STATS_COUNTS; i++)
-        weir_json_put_integer(json, weir_coda_counter_name((weir_coda_counter)i), coda->counts[i]);
+    for (int i = 0; i < WEIR_BANK_STATS_COUNTS; i++)
+        weir_json_put_integer(json, weir_bank_counter_name((weir_bank_counter)i), banks->counts[i]);
     weir_json_close(json, '}');
     weir_json_close(json, '}');
 }
@@ -34,14 +34,14 @@ void weir_usage_kv_write(
     weir_json_out *json, const weir_engine_facts *facts, const weir_usage *usage
 )
 {
-    const bool has_coda = usage->coda.n_layers > 0, has_policy = usage->kv_policy != NULL;
-    if (!facts->kv_is_lossy && !has_policy && !has_coda) return;
+    const bool has_banks = usage->banks.n_layers > 0, has_policy = usage->kv_policy != NULL;
+    if (!facts->kv_is_lossy && !has_policy && !has_banks) return;
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
     weir_json_put_string(json, "format", facts->kv_format);
     weir_json_put_integer(json, "bytes", usage->kv_bytes);
     weir_json_put_integer(json, "rows", usage->n_rows);
-    if (has_policy || has_coda) {
+    if (has_policy || has_banks) {
         weir_json_put_integer(json, "live", usage->n_rows);
         weir_json_put_integer(json, "evicted", usage->n_evicted);
     }
@@ -49,9 +49,9 @@ void weir_usage_kv_write(
         weir_json_put_string(json, "policy", usage->kv_policy);
         weir_json_put_integer(json, "budget", usage->kv_budget);
     }
-    if (has_coda) {
+    if (has_banks) {
         weir_json_key(json, "banks");
-        weir_coda_stats_write(json, &usage->coda);
+        weir_bank_stats_write(json, &usage->banks);
     }
     weir_json_close(json, '}');
 }

@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 /* Writes an object. */
-void weir_coda_stats_write(weir_json_out *json, const weir_coda_stats *coda);
+void weir_bank_stats_write(weir_json_out *json, const weir_bank_stats *banks);
 /* Writes the key "kv" and its object if rows were dropped or quantised. */
 void weir_usage_kv_write(
     weir_json_out *json, const weir_engine_facts *facts, const weir_usage *usage

@@ -109,9 +109,9 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
         weir_json_put_integer(json, "bytes", s->bytes);
         weir_json_put_integer(json, "kv_bytes", s->kv_bytes);
         if (s->kv_policy != NULL) write_policy(json, s);
-        if (s->coda.n_layers > 0) {
+        if (s->banks.n_layers > 0) {
             weir_json_key(json, "banks");
-            weir_coda_stats_write(json, &s->coda);
+            weir_bank_stats_write(json, &s->banks);
         }
         weir_json_close(json, '}');
     }
@@ -161,16 +161,16 @@ static weir_status write_all(
     weir_json_put_integer(&json, "tokens", stats.kept_tokens);
     weir_json_put_integer(&json, "bytes", stats.kept_bytes);
     weir_json_put_integer(&json, "states", stats.kept_states);
-    weir_json_put_integer(&json, "policy_texts", stats.kept_pruned_texts);
+    weir_json_put_integer(&json, "policy_texts", stats.kept_pruned_sequences);
     weir_json_put_integer(&json, "policy_tokens", stats.kept_pruned_tokens);
     weir_json_put_integer(&json, "dropped_tokens", stats.dropped_tokens);
     weir_json_put_integer(&json, "unsaved_tokens", stats.unsaved_tokens);
-    weir_json_put_integer(&json, "saved_texts", stats.saved_texts);
+    weir_json_put_integer(&json, "saved_texts", stats.saved_sequences);
     weir_json_put_integer(&json, "saved_tokens", stats.saved_tokens);
     weir_json_put_integer(&json, "save_failures", stats.save_failures);
     weir_json_put_integer(&json, "saves_given_up", stats.saves_given_up);
-    weir_json_put_integer(&json, "replaced_texts", stats.replaced_texts);
-    weir_json_put_integer(&json, "found_texts", stats.found_texts);
+    weir_json_put_integer(&json, "replaced_texts", stats.replaced_sequences);
+    weir_json_put_integer(&json, "found_texts", stats.found_sequences);
     weir_json_put_integer(&json, "found_tokens", stats.found_tokens);
     weir_json_close(&json, '}');
     weir_json_put_integer(&json, "preemptions", stats.preemptions);

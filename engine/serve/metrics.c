@@ -208,7 +208,7 @@ static weir_status write_own(
     ));
     WEIR_TRY(sample(
         w, "kept_policy_texts", "gauge", "Finished sequences with a KV policy in the cache.",
-        (double)stats->kept_pruned_texts
+        (double)stats->kept_pruned_sequences
     ));
     WEIR_TRY(sample(
         w, "dropped_tokens_total", "counter", "Cached tokens dropped to make room for others.",
@@ -220,7 +220,7 @@ static weir_status write_own(
     ));
     WEIR_TRY(sample(
         w, "sessions_saved_total", "counter",
-        "Sequences written to files because memory was short.", (double)stats->saved_texts
+        "Sequences written to files because memory was short.", (double)stats->saved_sequences
     ));
     WEIR_TRY(sample(
         w, "sessions_saved_tokens_total", "counter", "Their tokens.", (double)stats->saved_tokens
@@ -236,11 +236,11 @@ static weir_status write_own(
     WEIR_TRY(sample(
         w, "sessions_replaced_total", "counter",
         "Files of such sequences deleted for newer ones (sessions.limit, memory.disk).",
-        (double)stats->replaced_texts
+        (double)stats->replaced_sequences
     ));
     WEIR_TRY(sample(
         w, "sessions_found_total", "counter",
-        "Files restored because a prompt has the same prefix.", (double)stats->found_texts
+        "Files restored because a prompt has the same prefix.", (double)stats->found_sequences
     ));
     WEIR_TRY(sample(
         w, "sessions_found_tokens_total", "counter", "Prompt tokens restored from them.",
@@ -288,11 +288,11 @@ static weir_status write_step_times(const writer *w, const weir_service_stats *s
 {
     static const char name[] = "step_seconds_total";
     static const char *const parts[WEIR_STEP_PARTS] = {
-        [WEIR_STEP_ADMIT] = "admit",     [WEIR_STEP_PLAN] = "plan",
-        [WEIR_STEP_MEMORY] = "memory",   [WEIR_STEP_MARSHAL] = "marshal",
-        [WEIR_STEP_FORWARD] = "forward", [WEIR_STEP_COMMIT] = "commit",
-        [WEIR_STEP_SAMPLE] = "sample",   [WEIR_STEP_EVENTS] = "events",
-        [WEIR_STEP_TEND] = "tend",       [WEIR_STEP_PUBLISH] = "publish"
+        [WEIR_STEP_ADMIT] = "admit",       [WEIR_STEP_PLAN] = "plan",
+        [WEIR_STEP_MEMORY] = "memory",     [WEIR_STEP_MARSHAL] = "marshal",
+        [WEIR_STEP_FORWARD] = "forward",   [WEIR_STEP_COMMIT] = "commit",
+        [WEIR_STEP_SAMPLE] = "sample",     [WEIR_STEP_EVENTS] = "events",
+        [WEIR_STEP_MAINTAIN] = "maintain", [WEIR_STEP_PUBLISH] = "publish"
     };
     WEIR_TRY(head(w, name, "counter", "Time of the engine thread by part of a step."));
     for (int i = 0; i < WEIR_STEP_PARTS; i++)
@@ -304,18 +304,18 @@ static weir_status write_step_times(const writer *w, const weir_service_stats *s
 }
 
 /* Statistics of fixed-size layer memory, summed over all finished sequences and such layers. */
-static weir_status write_coda(
+static weir_status write_banks(
     const writer *w, const weir_service_stats *stats, const weir_engine_facts *facts
 )
 {
-    for (int i = 0; i < WEIR_CODA_STATS_COUNTS && facts->coda.n_layers > 0; i++) {
+    for (int i = 0; i < WEIR_BANK_STATS_COUNTS && facts->banks.n_layers > 0; i++) {
         char name[48];
         (void)snprintf(
-            name, sizeof name, "banks_%s_total", weir_coda_counter_name((weir_coda_counter)i)
+            name, sizeof name, "banks_%s_total", weir_bank_counter_name((weir_bank_counter)i)
         );
         WEIR_TRY(sample(
-            w, name, "counter", weir_coda_counter_help((weir_coda_counter)i),
-            (double)stats->coda.counts[i]
+            w, name, "counter", weir_bank_counter_help((weir_bank_counter)i),
+            (double)stats->banks.counts[i]
         ));
     }
     return WEIR_OK;
@@ -377,7 +377,7 @@ weir_status weir_metrics_write(
     if (status == WEIR_OK) status = write_common(&w, metrics, stats, facts);
     if (status == WEIR_OK) status = write_own(&w, metrics, stats, facts);
     if (status == WEIR_OK) status = write_step_times(&w, stats);
-    if (status == WEIR_OK) status = write_coda(&w, stats, facts);
+    if (status == WEIR_OK) status = write_banks(&w, stats, facts);
     if (status == WEIR_OK) status = write_memory(&w, memory);
     w.prefix = "vllm";
     if (status == WEIR_OK && vllm) status = write_common(&w, metrics, stats, facts);

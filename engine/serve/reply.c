@@ -15,7 +15,7 @@ static const char *text_of(const weir_buffer *buffer)
     return buffer->data != NULL ? buffer->data : "";
 }
 
-/* Writes what the answer continued, and whether that equals what its text gives. */
+/* Writes what the answer continued, and whether that equals what its tokens give. */
 static void write_beginning(weir_json_out *json, const weir_generation *g)
 {
     weir_json_key(json, "state");
@@ -143,10 +143,10 @@ static void write_calls(
 
 /* Sets offsets into the echoed text, and adds a place without value for a first token without a
  * score. */
-static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
+static weir_status place_prompt_logprobs(weir_generation *g, weir_prompt *prompt)
 {
-    weir_scores placed = { .width = prompt->scores.width };
-    const weir_scores *from = &prompt->scores;
+    weir_logprob_list placed = { .width = prompt->logprobs.width };
+    const weir_logprob_list *from = &prompt->logprobs;
     const size_t missing = prompt->ids.count > from->count ? prompt->ids.count - from->count : 0;
     int64_t offset = 0;
     weir_status status = WEIR_OK;
@@ -159,7 +159,7 @@ static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
         const char *const raw = weir_tokenizer_token_bytes(
             g->exchange->server->options.tokenizer, prompt->ids.data[i], &n, &special
         );
-        status = weir_scores_add(
+        status = weir_logprob_list_add(
             &placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
             known ? from->top + (i - missing) * from->width : NULL,
             known ? from->n_top[i - missing] : 0, offset
@@ -169,8 +169,8 @@ static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
         if (text.size > 0) offset += weir_code_points(text.data, text.size);
     }
     weir_buffer_free(&text);
-    weir_scores_free(status == WEIR_OK ? &prompt->scores : &placed);
-    if (status == WEIR_OK) prompt->scores = placed;
+    weir_logprob_list_free(status == WEIR_OK ? &prompt->logprobs : &placed);
+    if (status == WEIR_OK) prompt->logprobs = placed;
     return status;
 }
 
@@ -185,17 +185,17 @@ static void write_logprobs(weir_json_out *json, weir_generation *g, size_t choic
     } else if (g->request.chat) {
         weir_json_open(json, '{');
         weir_json_key(json, "content");
-        weir_scores_write_chat(json, &answer->scores, answer->n_scores_sent, tokenizer);
+        weir_logprob_list_write_chat(json, &answer->logprobs, answer->n_logprobs_sent, tokenizer);
         weir_json_key(json, "refusal");
         weir_json_null(json);
         weir_json_close(json, '}');
     } else {
-        weir_scores_write_completion(
-            json, with_prompt ? &prompt->scores : NULL, &answer->scores, answer->n_scores_sent,
-            tokenizer
+        weir_logprob_list_write_completion(
+            json, with_prompt ? &prompt->logprobs : NULL, &answer->logprobs,
+            answer->n_logprobs_sent, tokenizer
         );
     }
-    answer->n_scores_sent = answer->scores.count;
+    answer->n_logprobs_sent = answer->logprobs.count;
 }
 
 static void write_finish(weir_json_out *json, const char *reason)
@@ -253,7 +253,7 @@ weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
     for (size_t i = 0; i < g->n_choices; i++) {
         weir_prompt *const prompt = &g->prompts[i / (size_t)g->request.n];
         if (g->request.echo && g->request.logprobs && i % (size_t)g->request.n == 0)
-            WEIR_TRY(place_prompt_scores(g, prompt));
+            WEIR_TRY(place_prompt_logprobs(g, prompt));
         weir_json_open(&json, '{');
         weir_json_put_integer(&json, "index", (int64_t)i);
         if (g->request.chat)
@@ -321,8 +321,8 @@ static weir_status write_chunk(weir_buffer *out, weir_generation *g, size_t choi
         write_delta(&json, g, choice, kind);
     else
         write_text(&json, g, choice, kind);
-    const bool scores = kind == CHUNK_CONTENT || (kind == CHUNK_ROLE && !g->request.chat);
-    if (scores && g->request.logprobs) {
+    const bool logprobs = kind == CHUNK_CONTENT || (kind == CHUNK_ROLE && !g->request.chat);
+    if (logprobs && g->request.logprobs) {
         write_logprobs(&json, g, choice, kind == CHUNK_ROLE);
     } else {
         weir_json_key(&json, "logprobs");
@@ -336,14 +336,16 @@ static weir_status write_chunk(weir_buffer *out, weir_generation *g, size_t choi
     return weir_sse_end(out);
 }
 
-/* The first chunk of a choice. *sent is false while the prompt's scores are incomplete. */
+/* The first chunk of a choice. *sent is false while the prompt's log-probabilities are
+ * incomplete. */
 static weir_status write_first(weir_buffer *out, weir_generation *g, size_t choice)
 {
     weir_answer *const answer = &g->answers[choice];
     weir_prompt *const prompt = &g->prompts[choice / (size_t)g->request.n];
-    const bool with_scores = g->request.echo && g->request.logprobs;
-    if (with_scores && !prompt->scored) return WEIR_OK;
-    if (with_scores && choice % (size_t)g->request.n == 0) WEIR_TRY(place_prompt_scores(g, prompt));
+    const bool with_logprobs = g->request.echo && g->request.logprobs;
+    if (with_logprobs && !prompt->scored) return WEIR_OK;
+    if (with_logprobs && choice % (size_t)g->request.n == 0)
+        WEIR_TRY(place_prompt_logprobs(g, prompt));
     answer->role_sent = true;
     return g->request.chat || g->request.echo ? write_chunk(out, g, choice, CHUNK_ROLE) : WEIR_OK;
 }
@@ -364,7 +366,7 @@ static weir_status write_choice(weir_buffer *out, weir_generation *g, size_t cho
         WEIR_TRY(write_chunk(out, g, choice, CHUNK_REASONING));
         weir_buffer_clear(&answer->reasoning);
     }
-    if (answer->content.size > 0 || answer->n_scores_sent < answer->scores.count) {
+    if (answer->content.size > 0 || answer->n_logprobs_sent < answer->logprobs.count) {
         WEIR_TRY(write_chunk(out, g, choice, CHUNK_CONTENT));
         weir_buffer_clear(&answer->content);
     }

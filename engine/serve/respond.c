@@ -86,12 +86,12 @@ static void add_error(head *h, const weir_api_error *error)
 static void add_kv(head *h, weir_exchange *x)
 {
     const weir_engine_facts *const facts = weir_service_facts_of(x->server->options.service);
-    const weir_coda_stats *const coda = &facts->coda;
+    const weir_bank_stats *const banks = &facts->banks;
     if (x->generation == NULL || x->status != 200) return;
     if (facts->kv_is_lossy) add(h, "x-weir-kv-format: %s\r\n", facts->kv_format);
-    if (coda->n_layers > 0)
+    if (banks->n_layers > 0)
         add(h, "x-weir-kv-banks: %lld\r\n",
-            (long long)((coda->ring.slots + coda->exact.slots) / coda->n_layers));
+            (long long)((banks->ring.slots + banks->exact.slots) / banks->n_layers));
     (void)pthread_mutex_lock(&x->lock);
     const weir_usage usage = weir_generation_usage(x->generation);
     (void)pthread_mutex_unlock(&x->lock);

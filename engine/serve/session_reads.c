@@ -1,6 +1,6 @@
 /* engine/serve/session_reads.c - what a prompt continues from files: its session, an automatic file
  * that begins like it, its state. Threads of the sessions read them, and no worker waits meanwhile.
- * Texts that are cached are asked for too, since only the engine thread knows them. */
+ * Cached sequences are asked for too, since only the engine thread knows them. */
 #include "engine/base/log.h"
 #include "engine/serve/generation.h"
 
@@ -64,8 +64,8 @@ static bool look(weir_generation *g, const weir_prompt *prompt, int kind)
     return true;
 }
 
-/* If a state cannot be read, its text is computed when that gives the same state. Any other state
- * is required. */
+/* If a state cannot be read, its tokens are computed when that gives the same state. Any other
+ * state is required. */
 static weir_status end_state(weir_generation *g, weir_error *error)
 {
     const weir_session_job *const job = &g->files.job;
@@ -75,7 +75,7 @@ static weir_status end_state(weir_generation *g, weir_error *error)
             error, job->status == WEIR_EFULL ? WEIR_ENOMEM : job->status, "%s", job->error.text
         );
     weir_log(
-        WEIR_LOG_WARNING, "request %s computes the text of state %s: %s", g->exchange->id,
+        WEIR_LOG_WARNING, "request %s computes the tokens of state %s: %s", g->exchange->id,
         g->beginning.info.name, job->error.text
     );
     g->files.unused = "the file of its state cannot be used here, and the log says why";

@@ -121,7 +121,7 @@ static weir_status read_salt(const char **salt, const json_t *root, weir_api_err
     return WEIR_OK;
 }
 
-/* Without a text: the session named by requests. */
+/* Without tokens: the session named by requests. */
 static weir_status read_text(weir_session_call *call, const json_t *root)
 {
     weir_exchange *const x = call->exchange;

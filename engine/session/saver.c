@@ -17,7 +17,7 @@ struct weir_saver {
     weir_ledger_payer payer;
     weir_service_hooks hooks;
     /* ---- the engine thread's */
-    session_carrier text;
+    session_carrier carrier;
     int32_t n_whole; /* whole tokens of the sequence; the last of them may be unusable */
     bool is_busy, is_taken_away;
     int n_pauses;
@@ -26,15 +26,15 @@ struct weir_saver {
     int64_t seen_tokens; /* cached tokens at that time */
     weir_service_stats counts; /* only the fields that `count` copies */
     /* ---- handed over with has_work */
-    weir_session_text file;
+    weir_session_content file;
     weir_session_source source;
     weir_session_progress progress;
     /* ---- the writing thread's */
     bool is_written;
     weir_log_causes causes; /* of failures since the last success */
 
-    /* The lock guards the fields below, and the pages and states of `text` while it is written. It
-     * is woken too when a pause shall look whether it is needed. */
+    /* The lock guards the fields below, and the pages and states of `carrier` while it is written.
+     * It is woken too when a pause shall look whether it is needed. */
     weir_worker worker;
     bool has_work, is_gone;
 };
@@ -56,7 +56,7 @@ static weir_status copy_page(
 )
 {
     weir_saver *const s = user;
-    const weir_kv_table *const table = &s->text.sequence.table;
+    const weir_kv_table *const table = &s->carrier.sequence.table;
     weir_kv_store *const store = s->sessions->service->store;
     weir_kv_page_read read;
     weir_worker_lock(&s->worker);
@@ -77,7 +77,7 @@ static weir_status copy_state(
     weir_saver *const s = user;
     weir_worker_lock(&s->worker);
     const weir_status status = refuse(s, error);
-    if (status == WEIR_OK) memcpy(bytes, (const char *)s->text.marks[state].state + at, n);
+    if (status == WEIR_OK) memcpy(bytes, (const char *)s->carrier.marks[state].state + at, n);
     weir_worker_unlock(&s->worker);
     return status;
 }
@@ -96,7 +96,8 @@ static void log_failure(weir_saver *s, const weir_error *why)
     if (!weir_log_is_new(&s->causes, why->text)) return;
     weir_log(
         WEIR_LOG_WARNING,
-        "a cached text of %d tokens is dropped unsaved, and others may be for the same reason: %s",
+        "a cached sequence of %d tokens is dropped unsaved, and others may be for the same reason: "
+        "%s",
         (int)s->file.n_tokens, why->text
     );
 }
@@ -107,10 +108,11 @@ static void write_file(weir_saver *s)
     weir_session_result result = { 0 };
     weir_status status = WEIR_OK;
     char name[WEIR_PREFIX_NAME + 1];
-    session_name_text(name, s->file.tokens, s->file.n_tokens, s->file.salt, NULL);
+    session_name_content(name, s->file.tokens, s->file.n_tokens, s->file.salt, NULL);
     if (!session_is_there(s->sessions, name, &s->file))
-        status =
-            session_write_text(s->sessions, SESSION_WRITERS - 1, name, &s->file, &result, &error);
+        status = session_write_content(
+            s->sessions, SESSION_WRITERS - 1, name, &s->file, &result, &error
+        );
     s->is_written = status == WEIR_OK;
     if (s->is_written) {
         s->causes = (weir_log_causes){ 0 };
@@ -143,9 +145,9 @@ static void *write_files(void *user)
 /* ---- the engine thread ----------------------------------------------------------------------- */
 static void let_go(weir_saver *s)
 {
-    weir_prefix_unpin(s->sessions->service->prefix, s->text.marks, s->text.n_marks);
-    s->text.n_marks = 0;
-    weir_kv_sequence_clear(&s->text.sequence);
+    weir_prefix_unpin(s->sessions->service->prefix, s->carrier.marks, s->carrier.n_marks);
+    s->carrier.n_marks = 0;
+    weir_kv_sequence_clear(&s->carrier.sequence);
 }
 
 /* Each sequence is tried once, whatever the result, unless its memory was taken away. */
@@ -158,7 +160,7 @@ static void finish(weir_service *service, void *user)
             s->file.salt
         );
         let_go(s);
-        s->counts.saved_texts += s->is_written;
+        s->counts.saved_sequences += s->is_written;
         s->counts.saved_tokens += s->is_written ? s->file.n_tokens : 0;
         s->counts.save_failures += !s->is_written;
     }
@@ -175,31 +177,32 @@ static void finish(weir_service *service, void *user)
 static bool begin(weir_saver *s)
 {
     weir_prefix *const prefix = s->sessions->service->prefix;
-    session_carrier *const text = &s->text;
-    s->n_whole = text->sequence.n_tokens;
-    if (weir_prefix_share(prefix, &text->sequence, text->salt) < WEIR_SAVED_TOKENS) {
-        weir_prefix_mark_saved(prefix, text->sequence.tokens, s->n_whole, 0, text->salt);
-        weir_kv_sequence_clear(&text->sequence);
+    session_carrier *const carrier = &s->carrier;
+    s->n_whole = carrier->sequence.n_tokens;
+    if (weir_prefix_share(prefix, &carrier->sequence, carrier->salt) < WEIR_SAVED_TOKENS) {
+        weir_prefix_mark_saved(prefix, carrier->sequence.tokens, s->n_whole, 0, carrier->salt);
+        weir_kv_sequence_clear(&carrier->sequence);
         return false;
     }
-    text->sequence.n_tokens = text->sequence.n_computed;
+    carrier->sequence.n_tokens = carrier->sequence.n_computed;
     const int32_t most = s->sessions->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
-    text->n_marks =
-        most > 0 ? weir_prefix_pin(prefix, &text->sequence, text->salt, text->marks, most) : 0;
-    if (text->n_marks == WEIR_PREFIX_WAITS) {
-        text->n_marks = 0;
-        weir_kv_sequence_clear(&text->sequence);
+    carrier->n_marks =
+        most > 0 ? weir_prefix_pin(prefix, &carrier->sequence, carrier->salt, carrier->marks, most)
+                 : 0;
+    if (carrier->n_marks == WEIR_PREFIX_WAITS) {
+        carrier->n_marks = 0;
+        weir_kv_sequence_clear(&carrier->sequence);
         return true;
     }
-    s->file = (weir_session_text){ .tokens = text->sequence.tokens,
-                                   .n_tokens = text->sequence.n_computed,
-                                   .n_states = text->n_marks,
-                                   .salt = text->salt,
-                                   .spec = weir_kv_store_spec(s->sessions->service->store),
-                                   .states = text->marks,
-                                   .source = &s->source,
-                                   .is_automatic = true,
-                                   .progress = &s->progress };
+    s->file = (weir_session_content){ .tokens = carrier->sequence.tokens,
+                                      .n_tokens = carrier->sequence.n_computed,
+                                      .n_states = carrier->n_marks,
+                                      .salt = carrier->salt,
+                                      .spec = weir_kv_store_spec(s->sessions->service->store),
+                                      .states = carrier->marks,
+                                      .source = &s->source,
+                                      .is_automatic = true,
+                                      .progress = &s->progress };
     s->is_busy = true;
     s->is_taken_away = false;
     weir_worker_lock(&s->worker);
@@ -229,13 +232,13 @@ static void save_next(void *user)
         return;
     for (int i = 0; i < TRIES; i++) {
         const weir_prefix_victim victim = weir_prefix_next_victim(
-            service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->text.sequence,
-            s->text.salt
+            service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->carrier.sequence,
+            s->carrier.salt
         );
         if (victim == WEIR_VICTIM_LATER) return;
         if (victim == WEIR_VICTIM_NONE ||
-            !weir_service_spares_table(service, s->text.sequence.n_tokens)) {
-            weir_kv_sequence_clear(&s->text.sequence);
+            !weir_service_spares_table(service, s->carrier.sequence.n_tokens)) {
+            weir_kv_sequence_clear(&s->carrier.sequence);
             s->seen_tokens = written;
             s->seen_free = free;
             return;
@@ -249,10 +252,10 @@ static bool holds_pages(const weir_saver *s) { return s->is_busy && !s->is_taken
 static weir_kv_pages held_pages(const void *user)
 {
     const weir_saver *const s = user;
-    const int64_t rows = holds_pages(s) ? s->text.sequence.n_computed : 0;
+    const int64_t rows = holds_pages(s) ? s->carrier.sequence.n_computed : 0;
     const int64_t end = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     weir_kv_pages n = weir_kv_store_pages_of(s->sessions->service->store, 0, end);
-    n.tables = s->text.sequence.table.n_units;
+    n.tables = s->carrier.sequence.table.n_units;
     return n;
 }
 
@@ -270,7 +273,7 @@ static bool release(void *user)
     if ((n & (n - 1)) == 0)
         weir_log(
             WEIR_LOG_INFO,
-            "memory was needed sooner than a text of %d tokens could be saved (%" PRId64
+            "memory was needed sooner than a sequence of %d tokens could be saved (%" PRId64
             " times so far)",
             (int)s->file.n_tokens, n
         );
@@ -280,18 +283,18 @@ static bool release(void *user)
 static void count(const void *user, weir_service_stats *stats)
 {
     const weir_saver *const s = user;
-    stats->saved_texts = s->counts.saved_texts;
+    stats->saved_sequences = s->counts.saved_sequences;
     stats->saved_tokens = s->counts.saved_tokens;
     stats->save_failures = s->counts.save_failures;
     stats->saves_given_up = s->counts.saves_given_up;
-    stats->replaced_texts = atomic_load(&s->sessions->n_replaced);
+    stats->replaced_sequences = atomic_load(&s->sessions->n_replaced);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 static void enter(weir_service *service, void *user)
 {
     weir_saver *const s = user;
-    service->guests[s->sessions->n_carriers] = &s->text.sequence;
+    service->guests[s->sessions->n_carriers] = &s->carrier.sequence;
     service->hooks = &s->hooks;
 }
 
@@ -319,7 +322,7 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     weir_service *const service = sessions->service;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     weir_saver *const s = calloc(1, sizeof *s);
-    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to save cached texts");
+    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to save cached sequences");
     s->sessions = sessions;
     s->hooks = (weir_service_hooks
     ){ .after_step = save_next, .release = release, .held = held_pages, .count = count, .user = s };
@@ -329,14 +332,14 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     s->seen_free = INT64_MAX;
     weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
     weir_status status =
-        weir_kv_sequence_open(&s->text.sequence, service->store, service->ledger, 0, error);
+        weir_kv_sequence_open(&s->carrier.sequence, service->store, service->ledger, 0, error);
     if (status == WEIR_OK)
         status = weir_ledger_alloc(
             service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS, weir_session_copy_bytes(spec),
             error
         );
     if (status == WEIR_OK)
-        status = weir_worker_open(&s->worker, write_files, s, "saves cached texts", error);
+        status = weir_worker_open(&s->worker, write_files, s, "saves cached sequences", error);
     if (status == WEIR_OK) weir_service_call(service, enter, s);
     if (status != WEIR_OK)
         weir_saver_close(s);
@@ -367,7 +370,7 @@ void weir_saver_close(weir_saver *saver)
             service->ledger, saver->source.memory, WEIR_ACCOUNT_TOKENS,
             weir_session_copy_bytes(weir_kv_store_spec(service->store))
         );
-    weir_kv_sequence_close(&saver->text.sequence);
+    weir_kv_sequence_close(&saver->carrier.sequence);
     free(saver);
 }
 

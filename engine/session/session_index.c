@@ -64,12 +64,14 @@ static session_entry *place_for(weir_sessions *s, const char *name)
     return s->n_entries < s->most_entries ? &s->entries[s->n_entries++] : oldest;
 }
 
-void session_index_add(weir_sessions *sessions, const char *name, const weir_session_text *text)
+void session_index_add(
+    weir_sessions *sessions, const char *name, const weir_session_content *content
+)
 {
-    session_entry entry = { .n_tokens = text->n_tokens };
+    session_entry entry = { .n_tokens = content->n_tokens };
     if (sessions->entries == NULL ||
         hash_starts(
-            entry.starts, text->tokens, text->n_tokens, weir_origin_plain_salt(text->salt)
+            entry.starts, content->tokens, content->n_tokens, weir_origin_plain_salt(content->salt)
         ) == 0)
         return;
     memcpy(entry.name, name, strlen(name) + 1);
@@ -109,7 +111,7 @@ static void add_files(weir_sessions *s)
         if (!found.is_pruned)
             session_index_add(
                 s, list[i].name,
-                &(weir_session_text
+                &(weir_session_content
                 ){ .tokens = found.tokens, .n_tokens = found.n_tokens, .salt = found.salt }
             );
         session_contents_free(&found);
@@ -253,7 +255,7 @@ static void ask_reach(weir_service *service, void *user)
 static void count(weir_service *service, void *user)
 {
     (void)pthread_mutex_lock(&service->lock);
-    service->stats.found_texts++;
+    service->stats.found_sequences++;
     service->stats.found_tokens += *(const int32_t *)user;
     (void)pthread_mutex_unlock(&service->lock);
 }
@@ -344,14 +346,15 @@ weir_status session_recall(session_carrier *own, weir_session_job *job)
     int32_t rows = 0, n_restored = 0;
     const int32_t n = look_up(s, &p, job, list);
     const char *const best = n > 0 ? find_best(s, &p, list, n, &rows) : NULL;
-    /* If another job has the file, its text may be cached soon. */
+    /* If another job has the file, its sequence may be cached soon. */
     if (best != NULL && !session_job_take_file(s, job, best)) return WEIR_OK;
     const weir_status status =
         best != NULL ? restore_best(own, &p, best, rows, job) : WEIR_ENOTFOUND;
     if (status == WEIR_OK) n_restored = rows;
-    job->unused = p.n_refused > n_restored
-                      ? "a saved text that begins like this one was computed with other numerics, "
-                        "which sessions.numerics refuses"
-                      : NULL;
+    job->unused =
+        p.n_refused > n_restored
+            ? "a saved sequence that begins like this one was computed with other numerics, "
+              "which sessions.numerics refuses"
+            : NULL;
     return status == WEIR_ECANCELED ? status : WEIR_OK;
 }

@@ -68,7 +68,7 @@ struct weir_sessions {
      * thread. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Jobs that may need no file: the engine thread looks whether their text is cached. */
+    /* Jobs that may need no file: the engine thread looks whether their sequence is cached. */
     session_queue asked;
     service_call ask; /* posted while is_asking */
     bool is_asking;
@@ -133,7 +133,7 @@ WEIR_MUST_CHECK weir_status session_folder_make_room(
 void session_folder_done(weir_sessions *sessions, int writer, bool is_written);
 /* Deletes automatic files, other than `name`, whose sequence is a prefix of this one. */
 void session_folder_drop_beginnings(
-    weir_sessions *sessions, const weir_session_text *text, const char *name
+    weir_sessions *sessions, const weir_session_content *content, const char *name
 );
 
 /* Marks the file as used now; the least recently used automatic file is deleted first. */
@@ -161,24 +161,24 @@ void session_give_way(weir_sessions *sessions, const session_pause *pause, int64
 
 /* session_job.c: does the work. Runs without locks. */
 void session_job_do(weir_sessions *sessions, weir_session_job *job);
-/* Engine thread. True for a RESUME or RECALL whose text is cached, as far as files hold it. */
+/* Engine thread. True for a RESUME or RECALL whose sequence is cached, as far as files hold it. */
 bool session_job_is_cached(weir_sessions *sessions, const weir_session_job *job);
 
 /* session_save.c */
 
 /* Writes auto-DIGEST, so that the same sequence, under the same policy if any, has the same
  * file. */
-void session_name_text(
+void session_name_content(
     char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt,
     const weir_session_pruned *pruned
 );
 /* True if there is a usable automatic file of this sequence with at least as many states; memory
  * may have dropped some since. Marks it as used now. */
 bool session_is_there(
-    const weir_sessions *sessions, const char *name, const weir_session_text *text
+    const weir_sessions *sessions, const char *name, const weir_session_content *content
 );
-WEIR_MUST_CHECK weir_status session_write_text(
-    weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
+WEIR_MUST_CHECK weir_status session_write_content(
+    weir_sessions *sessions, int writer, const char *name, const weir_session_content *content,
     weir_session_result *result, weir_error *error
 );
 /* state, path: NULL for a session in the folder. n_rest: fewer than the tokens of `save`. */
@@ -239,18 +239,20 @@ session_choose_salt(session_carrier *own, const weir_session_header *header, wei
 /* True if the file could be used here but for its numerics. */
 bool session_is_refused(const weir_sessions *sessions, weir_session_reader *reader);
 /* The sequence as it is written to a file: with the salt of its requests, and its origin. */
-weir_session_text session_as_written(const weir_sessions *sessions, const weir_session_text *text);
-bool session_has_origin(const weir_sessions *sessions, const weir_session_text *text);
+weir_session_content session_as_written(
+    const weir_sessions *sessions, const weir_session_content *content
+);
+bool session_has_origin(const weir_sessions *sessions, const weir_session_content *content);
 /* True if the sequence has an origin, and the file of this name still holds all of it as it came
  * from there. */
 bool session_is_unchanged(
-    const weir_sessions *sessions, const char *name, const weir_session_text *text
+    const weir_sessions *sessions, const char *name, const weir_session_content *content
 );
 
 /* session_state.c: states as state databases store them. */
 WEIR_MUST_CHECK weir_status session_write_state(
     session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
-    const weir_session_text *shared, const char *path, weir_session_result *result,
+    const weir_session_content *shared, const char *path, weir_session_result *result,
     weir_error *error
 );
 /* Reads the states of a file to memory; unpacks packed ones. */
@@ -277,6 +279,8 @@ size_t session_index_bytes(int32_t limit);
 /* Indexes the existing files. */
 WEIR_MUST_CHECK weir_status session_index_open(weir_sessions *sessions, weir_error *error);
 void session_index_close(weir_sessions *sessions);
-void session_index_add(weir_sessions *sessions, const char *name, const weir_session_text *text);
+void session_index_add(
+    weir_sessions *sessions, const char *name, const weir_session_content *content
+);
 /* Its file is gone. */
 void session_index_forget(weir_sessions *sessions, const char *name);

@@ -244,7 +244,7 @@ static weir_session_job *next_job(const weir_sessions *s, bool is_first)
     return NULL;
 }
 
-/* Writes step back behind the engine, for the processor and for the disk. A thread cannot undo
+/* Writes give way to the engine, for the processor and for the disk. A thread cannot undo
  * that. */
 static void step_back(void)
 {

@@ -7,8 +7,8 @@
 #include "engine/session/session_internal.h"
 
 /* ---- the work -------------------------------------------------------------------------------- */
-/* A file that sessions.numerics refuses is no reason to compute the text with other bits. A session
- * that is cached needs no file, so it is continued while it is saved. */
+/* A file that sessions.numerics refuses is no reason to compute the sequence with other bits. A
+ * session that is cached needs no file, so it is continued while it is saved. */
 static weir_status resume(session_carrier *own, weir_session_job *job)
 {
     weir_error *const error = &job->error;
@@ -212,7 +212,7 @@ weir_status weir_sessions_write_state(
     return write_to(sessions, wish, state, 0, path, result, error);
 }
 
-weir_status weir_sessions_write_text(
+weir_status weir_sessions_write_sequence(
     weir_sessions *sessions, const weir_session_wish *wish, const char *path,
     weir_session_result *result, weir_error *error
 )

@@ -107,18 +107,20 @@ bool session_is_refused(const weir_sessions *sessions, weir_session_reader *read
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
-weir_session_text session_as_written(const weir_sessions *sessions, const weir_session_text *text)
+weir_session_content session_as_written(
+    const weir_sessions *sessions, const weir_session_content *content
+)
 {
-    const int32_t origin = weir_origin_of(&sessions->service->origins, text->salt);
-    weir_session_text out = *text;
-    out.salt = weir_origin_plain_salt(text->salt);
+    const int32_t origin = weir_origin_of(&sessions->service->origins, content->salt);
+    weir_session_content out = *content;
+    out.salt = weir_origin_plain_salt(content->salt);
     if (origin >= 0) out.numerics = &sessions->origins[origin];
     return out;
 }
 
-bool session_has_origin(const weir_sessions *sessions, const weir_session_text *text)
+bool session_has_origin(const weir_sessions *sessions, const weir_session_content *content)
 {
-    return weir_origin_of(&sessions->service->origins, text->salt) >= 0;
+    return weir_origin_of(&sessions->service->origins, content->salt) >= 0;
 }
 
 static bool has_numerics(const weir_sessions *s, const char *name, const weir_numerics *numerics)
@@ -135,17 +137,17 @@ static bool has_numerics(const weir_sessions *s, const char *name, const weir_nu
 
 /* Writing it again would mark all of it as mixed. */
 bool session_is_unchanged(
-    const weir_sessions *sessions, const char *name, const weir_session_text *text
+    const weir_sessions *sessions, const char *name, const weir_session_content *content
 )
 {
-    const int32_t origin = weir_origin_of(&sessions->service->origins, text->salt);
+    const int32_t origin = weir_origin_of(&sessions->service->origins, content->salt);
     session_contents found;
     if (origin < 0 || !has_numerics(sessions, name, &sessions->origins[origin]) ||
         session_contents_read(&found, sessions, name) != WEIR_OK)
         return false;
     const bool is =
-        found.n_tokens == text->n_tokens && found.is_pruned == (text->pruned != NULL) &&
-        memcmp(found.tokens, text->tokens, (size_t)found.n_tokens * sizeof *found.tokens) == 0;
+        found.n_tokens == content->n_tokens && found.is_pruned == (content->pruned != NULL) &&
+        memcmp(found.tokens, content->tokens, (size_t)found.n_tokens * sizeof *found.tokens) == 0;
     session_contents_free(&found);
     return is;
 }

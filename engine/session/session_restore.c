@@ -1,5 +1,5 @@
 /* engine/session/session_restore.c - restores cached sequences from files: the engine thread gives
- * the sequence empty pages and slots for states, the caller's thread reads into them, the engine
+ * the sequence empty pages and memory for states, the caller's thread reads into them, the engine
  * thread inserts what was read once it is checked. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,15 +14,15 @@
 #include "kernels/abi/minmax.h"
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
-/* The space that one call needs. */
-typedef struct room {
+/* The pages and states that one call on the engine thread takes. */
+typedef struct page_request {
     session_carrier *own;
     int32_t n_states;
     int64_t rows; /* of it that are in the cache, or have pages now */
     session_need need;
     weir_status status;
     weir_error error;
-} room;
+} page_request;
 
 /* Blocks near the kernels with which running sequences and other jobs can go on. */
 static int64_t least_blocks(const weir_sessions *s)
@@ -97,7 +97,7 @@ void session_call_with_need(
 
 /* Memory near the kernels for a piece of its rows: sets r->rows to their end. If blocks have to
  * leave first, the piece is what is free and no step waits for. */
-static weir_status find_memory(weir_service *service, room *r)
+static weir_status find_memory(weir_service *service, page_request *r)
 {
     const weir_kv_table *const table = &r->own->sequence.table;
     r->rows = weir_min(r->rows, table->n_pages * WEIR_PAGE_TOKENS + piece_rows(r->own->sessions));
@@ -116,7 +116,7 @@ static weir_status find_memory(weir_service *service, room *r)
 /* Pages for more of its rows: earlier ones are complete, and may move. */
 static void grow(weir_service *service, void *user)
 {
-    room *const r = user;
+    page_request *const r = user;
     weir_kv_table *const table = &r->own->sequence.table;
     r->rows = r->own->sequence.n_tokens;
     if (r->own->sessions->is_tiered) {
@@ -127,19 +127,19 @@ static void grow(weir_service *service, void *user)
     r->status = weir_kv_reserve(table, service->store, r->rows - table->n_rows);
 }
 
-static weir_kv_pages pages_of_text(const weir_kv_store *store, int32_t n_tokens)
+static weir_kv_pages pages_of_sequence(const weir_kv_store *store, int32_t n_tokens)
 {
     return weir_kv_store_pages_of(store, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
 }
 
-/* Takes pages that no running sequence has a claim to, and slots for the last states; all or
+/* Takes pages that no running sequence has a claim to, and memory for the last states; all or
  * none. */
 static void make_place(weir_service *service, void *user)
 {
-    room *const r = user;
+    page_request *const r = user;
     session_carrier *const own = r->own;
     const weir_sessions *const s = own->sessions;
-    weir_kv_pages pages = pages_of_text(service->store, own->sequence.n_tokens);
+    weir_kv_pages pages = pages_of_sequence(service->store, own->sequence.n_tokens);
     pages.tables = weir_kv_store_tables_of(
         service->store, (own->sequence.n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS
     );
@@ -206,7 +206,7 @@ weir_status session_read_salt(session_carrier *own, weir_session_reader *reader,
     return session_choose_salt(own, weir_session_header_of(reader), error);
 }
 
-static weir_status read_text(
+static weir_status read_content(
     session_carrier *own, weir_session_reader *reader, int32_t *places, weir_error *error
 )
 {
@@ -243,7 +243,7 @@ static weir_status read_pages(session_carrier *own, weir_session_reader *reader,
             weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end, error)
         );
         if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
-        room r = { .own = own };
+        page_request r = { .own = own };
         session_call_with_need(s->service, grow, &r, &r.need);
         if (r.status != WEIR_OK)
             return weir_error_set(
@@ -254,8 +254,8 @@ static weir_status read_pages(session_carrier *own, weir_session_reader *reader,
     }
 }
 
-/* Reads the last states of the file into the slots; earlier ones are read into the first slot and
- * overwritten. */
+/* Reads the last states of the file into their memory; earlier ones are read into that of the first
+ * and overwritten. */
 static weir_status read_memory(
     session_carrier *own, weir_session_reader *reader, const int32_t *places, weir_error *error
 )
@@ -279,7 +279,7 @@ static weir_status read_memory(
 
 static void look_for(weir_service *service, void *user)
 {
-    room *const r = user;
+    page_request *const r = user;
     const weir_kv_sequence *const sequence = &r->own->sequence;
     r->rows = weir_prefix_match_length(
         service->prefix, sequence->tokens, sequence->n_tokens, r->own->salt
@@ -289,7 +289,7 @@ static void look_for(weir_service *service, void *user)
 /* True if the state is cached already; the usual case, since a state is used many times. */
 static bool is_there(session_carrier *own)
 {
-    room r = { .own = own };
+    page_request r = { .own = own };
     if (own->read_salt == NULL) return false;
     weir_service_call(own->sessions->service, look_for, &r);
     return r.rows >= own->sequence.n_tokens;
@@ -303,8 +303,8 @@ static weir_status restore_from(
     weir_service *const service = own->sessions->service;
     int32_t places[WEIR_SESSION_STATES];
     const weir_session_header *const header = weir_session_header_of(reader);
-    weir_status status = read_text(own, reader, places, error);
-    room r = { .own = own, .n_states = header->n_states };
+    weir_status status = read_content(own, reader, places, error);
+    page_request r = { .own = own, .n_states = header->n_states };
     if (status == WEIR_OK && is_there(own)) {
         *result = (weir_session_result){ .n_tokens = header->n_tokens,
                                          .n_bytes = (int64_t)header->bytes };
@@ -427,7 +427,7 @@ static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
     qsort(list, n, sizeof *list, by_age);
     for (size_t i = n; i-- > 0;) {
         const weir_session_info info = list[i];
-        const weir_kv_pages wanted = pages_of_text(s->service->store, info.n_tokens);
+        const weir_kv_pages wanted = pages_of_sequence(s->service->store, info.n_tokens);
         if (info.problem != WEIR_OK)
             weir_log(
                 WEIR_LOG_WARNING, "session %s is skipped: %s; `weir session list` says more",

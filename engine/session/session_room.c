@@ -66,14 +66,14 @@ static void replace_file(weir_sessions *sessions, const weir_session_info *info,
     if (is_for_limit)
         weir_log(
             WEIR_LOG_INFO,
-            "the saved text of %d tokens that was used longest ago gave way to a newer one "
+            "the saved sequence of %d tokens that was used longest ago gave way to a newer one "
             "(%" PRId64 " times so far): sessions.limit = %d; raise it to find more of them again",
             (int)info->n_tokens, n, (int)sessions->limit
         );
     else
         weir_log(
             WEIR_LOG_INFO,
-            "the saved text of %d tokens that was used longest ago gave way to a newer one "
+            "the saved sequence of %d tokens that was used longest ago gave way to a newer one "
             "(%" PRId64 " times so far): memory.disk leaves %" PRId64
             " bytes to sessions; raise it to find more of them again",
             (int)info->n_tokens, n, sessions->disk
@@ -254,34 +254,35 @@ void session_folder_done(weir_sessions *sessions, int writer, bool is_written)
 
 /* True if its tokens are a prefix of the sequence's, under the same salt. */
 static bool is_beginning(
-    const weir_sessions *sessions, const weir_session_info *info, const weir_session_text *text
+    const weir_sessions *sessions, const weir_session_info *info,
+    const weir_session_content *content
 )
 {
     session_contents found;
     if (session_contents_read(&found, sessions, info->name) != WEIR_OK) return false;
     const bool is =
-        !found.is_pruned && !found.is_refused && found.n_tokens <= text->n_tokens &&
-        strcmp(found.salt, text->salt) == 0 &&
-        memcmp(found.tokens, text->tokens, (size_t)found.n_tokens * sizeof *found.tokens) == 0;
+        !found.is_pruned && !found.is_refused && found.n_tokens <= content->n_tokens &&
+        strcmp(found.salt, content->salt) == 0 &&
+        memcmp(found.tokens, content->tokens, (size_t)found.n_tokens * sizeof *found.tokens) == 0;
     session_contents_free(&found);
     return is;
 }
 
 void session_folder_drop_beginnings(
-    weir_sessions *sessions, const weir_session_text *text, const char *name
+    weir_sessions *sessions, const weir_session_content *content, const char *name
 )
 {
     weir_session_info *list = NULL;
     size_t n = 0;
     /* A sequence of other numerics has no rows for those that were computed here. */
-    if (session_has_origin(sessions, text) ||
+    if (session_has_origin(sessions, content) ||
         session_folder_list(sessions, &list, &n, NULL) != WEIR_OK)
         return;
     for (size_t i = 0; i < n; i++) {
         const weir_session_info *const info = &list[i];
         if (!info->is_automatic || info->problem != WEIR_OK || strcmp(info->name, name) == 0)
             continue;
-        if (info->n_tokens > text->n_tokens || !is_beginning(sessions, info, text)) continue;
+        if (info->n_tokens > content->n_tokens || !is_beginning(sessions, info, content)) continue;
         session_folder_enter(sessions);
         (void)remove_file(sessions, info->name); /* the sequence's own file has these tokens */
         session_folder_leave(sessions);

@@ -39,7 +39,7 @@ static void pin_states(weir_service *service, void *user)
 
 /* Shares the pages of the sequence's tokens and pins the states, if running sequences can spare the
  * memory for its table. */
-static void share_text(wish *w)
+static void share_sequence(wish *w)
 {
     session_carrier *const own = w->own;
     weir_service *const service = own->sessions->service;
@@ -84,9 +84,9 @@ static void use_origin(session_carrier *own)
 {
     char plain[WEIR_PREFIX_SALT + 1];
     weir_service *const service = own->sessions->service;
-    const weir_kv_sequence *const text = &own->sequence;
+    const weir_kv_sequence *const sequence = &own->sequence;
     const int32_t origin = weir_origin_best(
-        &service->origins, service->prefix, text->tokens, text->n_tokens, own->salt
+        &service->origins, service->prefix, sequence->tokens, sequence->n_tokens, own->salt
     );
     (void)strcpy(plain, own->salt);
     if (origin < 0 || !weir_origin_salt(own->salt, origin, plain)) (void)strcpy(own->salt, plain);
@@ -99,7 +99,7 @@ static void take_wished(weir_service *service, void *user)
     const weir_session_wish *const save = w->save;
     w->status = WEIR_ENOTFOUND;
     w->hit = (weir_prefix_hit
-    ){ .reason = "no request has used this name, or its text was dropped since" };
+    ){ .reason = "no request has used this name, or its sequence was dropped since" };
     if (pin_pruned(w)) return;
     if (save->tokens == NULL &&
         !weir_prefix_named(service->prefix, save->name, &own->sequence, own->salt))
@@ -112,7 +112,7 @@ static void take_wished(weir_service *service, void *user)
         );
         use_origin(own);
     }
-    share_text(w);
+    share_sequence(w);
 }
 
 static void take_next(weir_service *service, void *user)
@@ -125,7 +125,7 @@ static void take_next(weir_service *service, void *user)
         return;
     }
     if (weir_prefix_next(service->prefix, w->cursor, &own->sequence, own->salt, own->name)) {
-        share_text(w);
+        share_sequence(w);
         /* Nothing of this one can be continued; others may be usable. */
         if (w->status == WEIR_ENOTFOUND) w->status = WEIR_EMISMATCH;
     }
@@ -158,49 +158,50 @@ static void get(wish *w, void (*take)(weir_service *service, void *user))
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
-weir_status session_write_text(
-    weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
+weir_status session_write_content(
+    weir_sessions *sessions, int writer, const char *name, const weir_session_content *content,
     weir_session_result *result, weir_error *error
 )
 {
-    const weir_session_text file = session_as_written(sessions, text);
+    const weir_session_content file = session_as_written(sessions, content);
     const size_t bytes = weir_session_file_bytes(&sessions->identity, &file);
     session_path path;
     size_t written = 0;
     WEIR_TRY(session_path_of(path, sessions, name, error));
-    session_pending pending = { .n_tokens = text->n_tokens,
+    session_pending pending = { .n_tokens = content->n_tokens,
                                 .bytes = bytes,
-                                .progress = text->progress };
+                                .progress = content->progress };
     (void)snprintf(pending.name, sizeof pending.name, "%s", name);
-    if (text->progress != NULL) weir_session_progress_begin(text->progress, (int64_t)bytes);
+    if (content->progress != NULL) weir_session_progress_begin(content->progress, (int64_t)bytes);
     WEIR_TRY(session_folder_make_room(sessions, writer, &pending, error));
     const weir_status status =
         weir_session_write(path, &sessions->identity, &file, &written, error);
     session_folder_done(sessions, writer, status == WEIR_OK);
     if (status == WEIR_OK)
-        *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
+        *result =
+            (weir_session_result){ .n_tokens = content->n_tokens, .n_bytes = (int64_t)written };
     return status;
 }
 
 /* Describes the shared sequence. `pruned` is filled in if it has a policy. */
-static weir_session_text shared_text(
+static weir_session_content shared_content(
     session_carrier *own, bool is_automatic, weir_session_pruned *pruned
 )
 {
     weir_kv_store *const store = own->sessions->service->store;
     if (own->is_pruned) session_pruned_of(pruned, own);
-    return (weir_session_text){ .pruned = own->is_pruned ? pruned : NULL,
-                                .tokens = own->sequence.tokens,
-                                .n_tokens = own->sequence.n_computed,
-                                .n_states = own->n_marks,
-                                .salt = own->salt,
-                                .pages = own->sequence.table.pages,
-                                .page_stride = own->sequence.table.capacity,
-                                .spec = weir_kv_store_spec(store),
-                                .store = store,
-                                .states = own->marks,
-                                .is_automatic = is_automatic,
-                                .progress = &own->progress };
+    return (weir_session_content){ .pruned = own->is_pruned ? pruned : NULL,
+                                   .tokens = own->sequence.tokens,
+                                   .n_tokens = own->sequence.n_computed,
+                                   .n_states = own->n_marks,
+                                   .salt = own->salt,
+                                   .pages = own->sequence.table.pages,
+                                   .page_stride = own->sequence.table.capacity,
+                                   .spec = weir_kv_store_spec(store),
+                                   .store = store,
+                                   .states = own->marks,
+                                   .is_automatic = is_automatic,
+                                   .progress = &own->progress };
 }
 
 static weir_status write_shared(
@@ -209,10 +210,11 @@ static weir_status write_shared(
 )
 {
     weir_session_pruned pruned;
-    const weir_session_text text = shared_text(own, false, &pruned);
-    return state != NULL
-               ? session_write_state(own, save, state, &text, path, result, error)
-               : session_write_text(own->sessions, own->writer, save->name, &text, result, error);
+    const weir_session_content content = shared_content(own, false, &pruned);
+    return state != NULL ? session_write_state(own, save, state, &content, path, result, error)
+                         : session_write_content(
+                               own->sessions, own->writer, save->name, &content, result, error
+                           );
 }
 
 static weir_status check_wish(
@@ -268,7 +270,7 @@ weir_status session_save_to(
     return status;
 }
 
-void session_name_text(
+void session_name_content(
     char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt,
     const weir_session_pruned *pruned
 )
@@ -285,7 +287,7 @@ void session_name_text(
 }
 
 bool session_is_there(
-    const weir_sessions *sessions, const char *name, const weir_session_text *text
+    const weir_sessions *sessions, const char *name, const weir_session_content *content
 )
 {
     session_path path;
@@ -294,8 +296,8 @@ bool session_is_there(
         weir_session_open(&reader, path, NULL) != WEIR_OK)
         return false;
     const weir_session_header *const header = weir_session_header_of(reader);
-    const bool is = header->is_automatic && header->n_tokens == text->n_tokens &&
-                    header->n_states >= text->n_states &&
+    const bool is = header->is_automatic && header->n_tokens == content->n_tokens &&
+                    header->n_states >= content->n_states &&
                     weir_session_check(reader, &sessions->identity, NULL) == WEIR_OK &&
                     utimensat(AT_FDCWD, path, NULL, 0) == 0;
     weir_session_close(reader);
@@ -309,19 +311,23 @@ static bool save_shared(session_carrier *own, weir_log_causes *causes)
     weir_session_result result;
     const bool is_named = own->name[0] != '\0';
     weir_session_pruned pruned;
-    const weir_session_text text = shared_text(own, !is_named, &pruned);
-    if (!is_named) session_name_text(own->name, text.tokens, text.n_tokens, text.salt, text.pruned);
-    bool is_saved = (!is_named && session_is_there(s, own->name, &text)) ||
-                    session_is_unchanged(s, own->name, &text);
+    const weir_session_content content = shared_content(own, !is_named, &pruned);
+    if (!is_named)
+        session_name_content(
+            own->name, content.tokens, content.n_tokens, content.salt, content.pruned
+        );
+    bool is_saved = (!is_named && session_is_there(s, own->name, &content)) ||
+                    session_is_unchanged(s, own->name, &content);
     if (!is_saved)
-        is_saved = session_write_text(s, own->writer, own->name, &text, &result, &error) == WEIR_OK;
+        is_saved =
+            session_write_content(s, own->writer, own->name, &content, &result, &error) == WEIR_OK;
     if (!is_saved && weir_log_is_new(causes, error.text))
         weir_log(
-            WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)text.n_tokens,
+            WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)content.n_tokens,
             error.text
         );
-    if (is_saved && !is_named && text.pruned == NULL) session_index_add(s, own->name, &text);
-    if (is_saved && text.pruned == NULL) session_folder_drop_beginnings(s, &text, own->name);
+    if (is_saved && !is_named && content.pruned == NULL) session_index_add(s, own->name, &content);
+    if (is_saved && content.pruned == NULL) session_folder_drop_beginnings(s, &content, own->name);
     return is_saved;
 }
 
@@ -332,10 +338,10 @@ int32_t session_save_recent(session_carrier *own)
     weir_prefix_cursor cursor = { 0 };
     weir_log_causes causes = { 0 };
     uint64_t pruned_use = 0;
-    bool has_texts = true, has_pruned = true, is_pruned = true;
+    bool has_sequences = true, has_pruned = true, is_pruned = true;
     int32_t n = 0, n_tried = 0;
     weir_saver_pause(sessions->saver);
-    while (n_tried < sessions->limit && (has_texts || has_pruned)) {
+    while (n_tried < sessions->limit && (has_sequences || has_pruned)) {
         wish w = { .own = own,
                    .cursor = &cursor,
                    .pruned_use = is_pruned && has_pruned ? &pruned_use : NULL };
@@ -345,9 +351,10 @@ int32_t session_save_recent(session_carrier *own)
         if (is_worth_it) n += save_shared(own, &causes);
         n_tried += is_worth_it || w.status == WEIR_EFULL;
         weir_service_call(sessions->service, let_go, own);
-        if (w.status == WEIR_ENOTFOUND) *(w.pruned_use != NULL ? &has_pruned : &has_texts) = false;
+        if (w.status == WEIR_ENOTFOUND)
+            *(w.pruned_use != NULL ? &has_pruned : &has_sequences) = false;
         /* Alternates as long as there are both. */
-        is_pruned = has_texts ? !is_pruned && has_pruned : true;
+        is_pruned = has_sequences ? !is_pruned && has_pruned : true;
     }
     weir_saver_resume(sessions->saver);
     if (n < n_tried)

@@ -1,5 +1,5 @@
 /* engine/session/session_state.c - states as databases keep them (docs/session-format.md): one
- * of a text, in fewer bits if wanted, with the tokens behind it; and one made of two. */
+ * of a sequence, in fewer bits if wanted, with the tokens after it; and one made of two. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,11 +37,11 @@ static void give(const weir_sessions *s, scratch *taken)
 
 /* ---- to files -------------------------------------------------------------------------------- */
 static weir_status write_file(
-    const weir_sessions *s, const weir_session_text *text, int64_t room, const char *path,
+    const weir_sessions *s, const weir_session_content *content, int64_t room, const char *path,
     weir_session_result *result, weir_error *error
 )
 {
-    const weir_session_text file = session_as_written(s, text);
+    const weir_session_content file = session_as_written(s, content);
     const size_t wanted = weir_session_file_bytes(&s->identity, &file);
     size_t written = 0;
     if (room > 0 && wanted > (size_t)room)
@@ -50,24 +50,24 @@ static weir_status write_file(
             wanted, (long long)room
         );
     WEIR_TRY(weir_session_write(path, &s->identity, &file, &written, error));
-    *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
+    *result = (weir_session_result){ .n_tokens = content->n_tokens, .n_bytes = (int64_t)written };
     return WEIR_OK;
 }
 
 /* Writes the sequence with the one state `state`, packed if wanted. */
 static weir_status write_form(
-    const weir_sessions *s, weir_session_text *text, const float *state, int64_t room,
+    const weir_sessions *s, weir_session_content *content, const float *state, int64_t room,
     const char *path, weir_session_result *result, weir_error *error
 )
 {
-    weir_session_form *const form = &text->form;
-    weir_prefix_snapshot mark = { .at = text->n_tokens,
+    weir_session_form *const form = &content->form;
+    weir_prefix_snapshot mark = { .at = content->n_tokens,
                                   .state =
                                       (float *)(uintptr_t)state }; /* The sequence is only read. */
     scratch packed = { 0 };
-    text->states = &mark;
-    text->n_states = state != NULL;
-    if (form->state_bits == 0) return write_file(s, text, room, path, result, error);
+    content->states = &mark;
+    content->n_states = state != NULL;
+    if (form->state_bits == 0) return write_file(s, content, room, path, result, error);
     form->packed_bytes = state != NULL ? weir_state_packed_bytes(model_of(s), form->state_bits) : 0;
     if (form->packed_bytes == 0)
         return weir_error_set(
@@ -80,39 +80,39 @@ static weir_status write_form(
     weir_status status =
         weir_state_pack(model_of(s), state, form->state_bits, packed.memory, error);
     mark.state = packed.memory;
-    if (status == WEIR_OK) status = write_file(s, text, room, path, result, error);
+    if (status == WEIR_OK) status = write_file(s, content, room, path, result, error);
     give(s, &packed);
     return status;
 }
 
 weir_status session_write_state(
     session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
-    const weir_session_text *shared, const char *path, weir_session_result *result,
+    const weir_session_content *shared, const char *path, weir_session_result *result,
     weir_error *error
 )
 {
     const weir_sessions *const s = own->sessions;
-    weir_session_text text = *shared;
-    const int32_t n_rest = save->tokens != NULL ? save->n_tokens - text.n_tokens : 0;
-    if (text.pruned != NULL) {
+    weir_session_content content = *shared;
+    const int32_t n_rest = save->tokens != NULL ? save->n_tokens - content.n_tokens : 0;
+    if (content.pruned != NULL) {
         if (n_rest == 0 && state->state_bits == 0)
-            return write_file(s, &text, state->room, path, result, error);
+            return write_file(s, &content, state->room, path, result, error);
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "a KV policy has dropped rows of this text: its state cannot be packed or shortened"
+            "a KV policy has dropped rows of this sequence: its state cannot be packed or shortened"
         );
     }
     if (s->identity.state_bytes > 0 &&
-        (own->n_marks < 1 || own->marks[own->n_marks - 1].at != text.n_tokens))
+        (own->n_marks < 1 || own->marks[own->n_marks - 1].at != content.n_tokens))
         return weir_error_set(
             error, WEIR_ENOTFOUND,
-            "the state at the end of this text is no longer cached; compute it again"
+            "the state at the end of this sequence is no longer cached; compute it again"
         );
-    if (save->tokens != NULL) text.tokens = save->tokens;
-    text.form = (weir_session_form){ .state_bits = state->state_bits, .n_rest = n_rest };
+    if (save->tokens != NULL) content.tokens = save->tokens;
+    content.form = (weir_session_form){ .state_bits = state->state_bits, .n_rest = n_rest };
     return write_form(
-        s, &text, own->n_marks > 0 ? own->marks[own->n_marks - 1].state : NULL, state->room, path,
-        result, error
+        s, &content, own->n_marks > 0 ? own->marks[own->n_marks - 1].state : NULL, state->room,
+        path, result, error
     );
 }
 
@@ -169,7 +169,7 @@ static weir_status read_last(
         return WEIR_OK;
     return weir_error_set(
         error, WEIR_EFORMAT,
-        "%s: its last state cannot be one of this model at the end of its text", path
+        "%s: its last state cannot be one of this model at the end of its tokens", path
     );
 }
 
@@ -180,7 +180,7 @@ static const weir_numerics *others_of(const weir_sessions *s, const weir_session
     return weir_numerics_are_equal(theirs, &s->identity.numerics) ? NULL : theirs;
 }
 
-/* Uses tokens and salt of the later state; every layer is CoDA, so there are no pages. */
+/* Uses tokens and salt of the later state; every layer has banks, so there are no pages. */
 static weir_status write_merged(
     const weir_sessions *s, const weir_merge_wish *wish, const weir_session_reader *earlier,
     weir_session_reader *later, const float *state, const char *path, weir_session_result *result,
@@ -195,18 +195,18 @@ static weir_status write_merged(
         s, &tokens, ((size_t)header->n_tokens + (size_t)header->form.n_rest) * sizeof(int32_t),
         error
     ));
-    weir_session_text text = { .tokens = tokens.memory,
-                               .n_tokens = header->n_tokens,
-                               .salt = salt,
-                               .spec = weir_kv_store_spec(s->service->store),
-                               .numerics = others != NULL ? others : others_of(s, earlier),
-                               .form = { .state_bits = wish->state.state_bits,
-                                         .n_rest = header->form.n_rest,
-                                         .is_merged = true } };
+    weir_session_content content = { .tokens = tokens.memory,
+                                     .n_tokens = header->n_tokens,
+                                     .salt = salt,
+                                     .spec = weir_kv_store_spec(s->service->store),
+                                     .numerics = others != NULL ? others : others_of(s, earlier),
+                                     .form = { .state_bits = wish->state.state_bits,
+                                               .n_rest = header->form.n_rest,
+                                               .is_merged = true } };
     weir_status status = weir_session_read_tokens(later, tokens.memory, s->n_vocab, error);
     if (status == WEIR_OK) status = weir_session_read_salt(later, salt, error);
     if (status == WEIR_OK)
-        status = write_form(s, &text, state, wish->state.room, path, result, error);
+        status = write_form(s, &content, state, wish->state.room, path, result, error);
     give(s, &tokens);
     return status;
 }

@@ -7,7 +7,7 @@
  * meanwhile: its thread only hands out what is cached and inserts what was read, once all of it is
  * checked. Any thread. */
 #pragma once
-#include "engine/model/coda_stats.h"
+#include "engine/model/bank_stats.h"
 #include "engine/schedule/service.h"
 
 #ifdef __cplusplus
@@ -176,7 +176,7 @@ WEIR_MUST_CHECK weir_status weir_sessions_write_state(
 );
 /* The same without a change of form; the last token is written as not computed, so a prompt of
  * exactly these tokens computes that one and continues from the rest. */
-WEIR_MUST_CHECK weir_status weir_sessions_write_text(
+WEIR_MUST_CHECK weir_status weir_sessions_write_sequence(
     weir_sessions *sessions, const weir_session_wish *wish, const char *path,
     weir_session_result *result, weir_error *error
 );

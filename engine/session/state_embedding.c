@@ -21,7 +21,7 @@ static bool on_event(void *user, const weir_event *event)
 }
 
 weir_status weir_embedding_begin(
-    weir_embedding *embedding, const weir_state_service *documents, const weir_document *text,
+    weir_embedding *embedding, const weir_state_service *documents, const weir_document *document,
     bool keeps, weir_error *error
 )
 {
@@ -29,14 +29,14 @@ weir_status weir_embedding_begin(
     embedding->vector = weir_memory_take(embedding->dim * sizeof *embedding->vector);
     if (embedding->vector == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for an embedding");
-    const weir_request request = { .prompt = text->tokens,
-                                   .n_prompt = text->n_tokens,
+    const weir_request request = { .prompt = document->tokens,
+                                   .n_prompt = document->n_tokens,
                                    .n_choices = 1,
                                    .cache_prompt = keeps,
                                    .want_embedding = true,
                                    .sampling = weir_sampling_default(),
-                                   .cache_salt = text->salt,
-                                   .client = text->client,
+                                   .cache_salt = document->salt,
+                                   .client = document->client,
                                    .callback = on_event,
                                    .user = embedding };
     return weir_service_submit(documents->service, &embedding->job, &request, error);
@@ -50,7 +50,7 @@ weir_status weir_embedding_end(weir_embedding *embedding, weir_error *error)
         return weir_error_set(error, embedding->status, "%s", embedding->message);
     return embedding->has_vector
                ? WEIR_OK
-               : weir_error_set(error, WEIR_ECANCELED, "the text was not fully computed");
+               : weir_error_set(error, WEIR_ECANCELED, "the document was not fully computed");
 }
 
 void weir_embedding_close(weir_embedding *embedding)
@@ -97,14 +97,14 @@ static bool wait_for(mailbox *box, const weir_state_service *d, weir_job *job)
 }
 
 weir_status weir_embedding_wait(
-    weir_embedding *embedding, const weir_state_service *documents, const weir_document *text,
+    weir_embedding *embedding, const weir_state_service *documents, const weir_document *document,
     bool keeps, weir_error *error
 )
 {
     mailbox box = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
     embedding->done = on_done;
     embedding->user = &box;
-    WEIR_TRY(weir_embedding_begin(embedding, documents, text, keeps, error));
+    WEIR_TRY(weir_embedding_begin(embedding, documents, document, keeps, error));
     const bool is_stopped = wait_for(&box, documents, embedding->job);
     const weir_status status = weir_embedding_end(embedding, error);
     return is_stopped ? weir_error_set(error, WEIR_ECANCELED, "interrupted") : status;

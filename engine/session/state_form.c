@@ -99,7 +99,8 @@ const char *weir_state_merge_problem(const weir_model *model)
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
         const weir_state_ops *const state = state_of(model, i);
         if (weir_model_layer_kv(model, i) != NULL)
-            return "some of its layers attend to all rows of a text, which cannot be merged with "
+            return "some of its layers attend to all rows of a sequence, which cannot be merged "
+                   "with "
                    "those of another";
         if (state == NULL || state->merge == NULL)
             return "some of its layers keep a state that cannot be merged with another";

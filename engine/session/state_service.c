@@ -106,14 +106,14 @@ weir_status weir_state_service_check_vectors(const weir_state_service *documents
 }
 
 weir_status weir_state_service_route(
-    const weir_state_service *documents, const weir_document *text,
+    const weir_state_service *documents, const weir_document *document,
     const weir_states_question *question, weir_state_hit *hits, size_t *n, weir_error *error
 )
 {
     weir_states_question asked = *question;
     weir_embedding embedding = { 0 };
     WEIR_TRY(weir_state_service_check_vectors(documents, error));
-    weir_status status = weir_embedding_wait(&embedding, documents, text, false, error);
+    weir_status status = weir_embedding_wait(&embedding, documents, document, false, error);
     asked.vector = embedding.vector;
     if (status == WEIR_OK) status = weir_states_route(documents->states, &asked, hits, n, error);
     weir_embedding_close(&embedding);

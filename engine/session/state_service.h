@@ -53,7 +53,7 @@ WEIR_MUST_CHECK weir_status weir_state_service_add(
 /* The nearest states to a query. Returns EMISMATCH if vectors of this database are made
  * differently. */
 WEIR_MUST_CHECK weir_status weir_state_service_route(
-    const weir_state_service *documents, const weir_document *text,
+    const weir_state_service *documents, const weir_document *document,
     const weir_states_question *question, weir_state_hit *hits, size_t *n, weir_error *error
 );
 /* EMISMATCH as weir_state_service_route. */
@@ -61,7 +61,7 @@ WEIR_MUST_CHECK weir_status
 weir_state_service_check_vectors(const weir_state_service *documents, weir_error *error);
 
 /* ---- vectors (state_embedding.c) ------------------------------------------------------------- */
-/* The vector of a text while the engine computes it. Zero-initialise, set done and user. */
+/* The vector of a document while the engine computes it. Zero-initialise, set done and user. */
 typedef struct weir_embedding {
     float *vector; /* [dim] */
     size_t dim;
@@ -74,17 +74,17 @@ typedef struct weir_embedding {
     char message[512];
 } weir_embedding;
 
-/* Returns as weir_service_submit. keeps: the text is cached when it is computed. After a failure
- * `done` is not called. */
+/* Returns as weir_service_submit. keeps: the document is cached when it is computed. After a
+ * failure `done` is not called. */
 WEIR_MUST_CHECK weir_status weir_embedding_begin(
-    weir_embedding *embedding, const weir_state_service *documents, const weir_document *text,
+    weir_embedding *embedding, const weir_state_service *documents, const weir_document *document,
     bool keeps, weir_error *error
 );
 /* After `done`. Returns how the job ended. */
 WEIR_MUST_CHECK weir_status weir_embedding_end(weir_embedding *embedding, weir_error *error);
 /* Begins and ends it on this thread; sets done and user. Returns ECANCELED if stopped. */
 WEIR_MUST_CHECK weir_status weir_embedding_wait(
-    weir_embedding *embedding, const weir_state_service *documents, const weir_document *text,
+    weir_embedding *embedding, const weir_state_service *documents, const weir_document *document,
     bool keeps, weir_error *error
 );
 /* Cancels what still runs; no callback follows. Also for a zeroed struct. */

@@ -19,7 +19,7 @@ static inline const char *weir_coda_problem_of_counts(
     if (head->position < 0 || head->position > INT32_MAX)
         return "its position is no number of tokens";
     if (head->n_recent != (head->position < layer->window ? head->position : layer->window))
-        return "the ring holds other tokens than the text has";
+        return "the ring holds other tokens than the sequence has";
     if (head->first_recent < 0 || head->first_recent >= layer->window ||
         (head->n_recent < layer->window && head->first_recent != 0))
         return "the ring begins outside of itself";
@@ -30,7 +30,7 @@ static inline const char *weir_coda_problem_of_counts(
         return "its rows in use do not fit";
     for (int i = 0; i < WEIR_CODA_COUNTS; i++)
         if (head->counts[i] < 0 || head->counts[i] > INT64_C(1) << 40)
-            return "it counts what no text has";
+            return "it counts what no sequence has";
     return NULL;
 }
 

@@ -294,7 +294,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
     __syncthreads(); /* the rows are written */
     for (int i = (int)threadIdx.x / kWarp; i < unit.n_rows; i += kThreads / kWarp) {
         const int32_t row = unit.first_row + i, token = unit.segment->first_row + row / call.group;
-        turn_back(
+        rotate_back(
             call.args.out + token * call.args.out_stride +
                 (unit.head * call.group + row % call.group) * call.args.value_dim,
             call
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
         to[d] = value * (call.is_last ? 1.0f / sum : 1.0f);
     }
     __syncthreads(); /* all have read the partials, or written the row */
-    if (call.is_turned && call.is_last && threadIdx.x < kWarp) turn_back(to, call);
+    if (call.is_rotated && call.is_last && threadIdx.x < kWarp) rotate_back(to, call);
     if (threadIdx.x != 0) return;
     if (!call.is_last) partials[0] = maximum, partials[1] = sum;
     if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(maximum, sum);

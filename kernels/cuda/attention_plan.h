@@ -28,7 +28,7 @@ struct Call {
     float scale; /* times log2(e) */
     uint32_t k_signs[8], v_signs[8], codebook[16]; /* turbo: bits of D, centroids as two f16 */
     float k_orthonormal, v_orthonormal;
-    bool is_last, is_turned; /* is_turned: V stays rotated */
+    bool is_last, is_rotated; /* is_rotated: V stays rotated */
 };
 
 struct Plan {

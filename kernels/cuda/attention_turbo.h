@@ -45,7 +45,7 @@ __device__ __forceinline__ void flip(float (&x)[kRotated], const uint32_t (&sign
 }
 
 /* A warp loads a row; elements past the last are zero. */
-__device__ __forceinline__ void load_turned(float (&x)[kRotated], const float *row, int dim)
+__device__ __forceinline__ void load_rotated(float (&x)[kRotated], const float *row, int dim)
 {
 #pragma unroll
     for (int i = 0; i < kRotated; i++)
@@ -53,10 +53,10 @@ __device__ __forceinline__ void load_turned(float (&x)[kRotated], const float *r
 }
 
 /* Rotates an output row back: D H row, in place, by a warp. */
-__device__ __forceinline__ void turn_back(float *row, const Call &call)
+__device__ __forceinline__ void rotate_back(float *row, const Call &call)
 {
     float x[kRotated];
-    load_turned(x, row, (int)call.args.value_dim);
+    load_rotated(x, row, (int)call.args.value_dim);
     rotate(x, (int)call.args.value_dim, call.v_orthonormal);
     flip(x, call.v_signs);
 #pragma unroll
@@ -161,7 +161,7 @@ inline void set_turbo(Call &call)
     }
     call.k_orthonormal = weir_kv_orthonormal(call.args.key_dim),
     call.v_orthonormal = weir_kv_orthonormal(call.args.value_dim);
-    call.is_turned = true;
+    call.is_rotated = true;
 }
 
 } // namespace weir_cuda_attention

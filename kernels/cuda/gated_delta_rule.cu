@@ -3,7 +3,7 @@
  *
  * Why an override: each row depends on the previous one, so latency matters. The single source
  * keeps the state in shared memory (4 loads and a store per 4 products), joins 8 shares of every
- * sum through shared memory behind a barrier, waits for each row of q and k in turn, and has a
+ * sum through shared memory after a barrier, waits for each row of q and k in turn, and has a
  * separate kernel for norms and gates. Here a block is (segment, V head, tile of 16 value dims); 8
  * lanes of a warp share a column of the state, key_dim / 8 elements in registers each, and its sums
  * take three shuffles; rows come to shared memory four at a time, norms and gates with them, while

@@ -6,7 +6,7 @@
  * by cuBLASLt.
  *
  * Quantised: panels of 16 output rows, the last one padded with zeros, each a run of planes over
- * `steps` of 64 inputs (zeros behind n_in):
+ * `steps` of 64 inputs (zeros after n_in):
  *
  *   codes  [steps][2 or 1][32 lanes][16 bytes]     in the order of the tensor cores' registers, see
  *          below

@@ -18,7 +18,7 @@
  * Formats: attention_formats.h. If the format has unsealed pages, a row reads its own page
  * unsealed, so the units are cut at pages. Queries are rotated for turbo's K, and the sum over
  * turbo's V is rotated back: once per row, not per position. If only the sinks are turbo's, or all
- * pages but the sinks, the tiles of the others are rotated when read (attention_turn.h).
+ * pages but the sinks, the tiles of the others are rotated when read (attention_rotate.h).
  *
  * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on
  * the host. Decode is bound by memory: the next tile is prefetched while this one is used. */
@@ -214,7 +214,7 @@ WEIR_INLINE void merge_row(
         if (!call->is_last && tid == 0) partials[0] = maximum,
                                         partials[1] = sum;
     if (call->is_last && lse && tid == 0) *lse = lse_of(maximum, sum);
-    if (call->is_last && is_rotated(call, WEIR_KV_V)) turn_back(out, value_dim, tid);
+    if (call->is_last && is_rotated(call, WEIR_KV_V)) rotate_back(out, value_dim, tid);
 }
 
 WEIR_INLINE void merge_rows(const attention_call *call, int tid)

@@ -13,8 +13,8 @@
  *
  * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of what attention
  * does for the same rows. */
+#include "kernels/omp/attention_rotate.h"
 #include "kernels/omp/attention_scores.h"
-#include "kernels/omp/attention_turn.h"
 
 enum {
     SLOT_TILES = 8,
@@ -265,7 +265,7 @@ WEIR_INLINE void observe_block(
     for (int32_t slot = unit->first; slot < end; slot += TILE) {
         tile_source k = key_source(call, unit, slot, own);
         const tile_source next = slot + TILE < end ? key_source(call, unit, slot + TILE, own) : k;
-        if (is_rotated(call)) turn_keys(&team->tile, &k, call->key_dim, tid);
+        if (is_rotated(call)) use_rotated_keys(&team->tile, &k, call->key_dim, tid);
         score_tile(&team->tile, blocks, &k, &next, call->key_dim, n_blocks, LANE_ROWS, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
             weigh_rows(team, blocks + b, b, slot, tid);

@@ -155,7 +155,7 @@ WEIR_INLINE void store_totals(
 }
 
 /* Rotates out[t,h,:] back for turbo's V: D H out, in place. */
-WEIR_INLINE void turn_back(float *out, int64_t value_dim, int tid)
+WEIR_INLINE void rotate_back(float *out, int64_t value_dim, int tid)
 {
     TEAM_BARRIER
     kv_hadamard(out, value_dim, 1, tid);

@@ -70,7 +70,7 @@ typedef struct team_memory {
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
     float decay[UNIT_BLOCKS][LANE_ROWS], maximum[LANE_ROWS];
 #if READS_CODED
-    _Alignas(64) float turned[TILE * WEIR_KV_TURBO_DIM_MAX]; /* attention_turn.h */
+    _Alignas(64) float rotated[TILE * WEIR_KV_TURBO_DIM_MAX]; /* attention_rotate.h */
 #endif
 } team_memory;
 

@@ -3,8 +3,8 @@
 #pragma once
 #include "kernels/omp/attention_merge.h"
 #include "kernels/omp/attention_plan.h"
+#include "kernels/omp/attention_rotate.h"
 #include "kernels/omp/attention_scores.h"
-#include "kernels/omp/attention_turn.h"
 #include "kernels/omp/attention_values.h"
 
 #pragma omp declare target
@@ -186,7 +186,7 @@ WEIR_INLINE void walk_split(
             call, &k, &v, stays ? unit : next,
             stays ? position + TILE : begin_of(call, next, next->first_split)
         );
-        if (is_rotated(call, WEIR_KV_K)) turn_keys(team, &k, call->key_dim, tid);
+        if (is_rotated(call, WEIR_KV_K)) use_rotated_keys(team, &k, call->key_dim, tid);
         score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
         if (READS_CODED && unit->logits)
             keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
@@ -195,7 +195,7 @@ WEIR_INLINE void walk_split(
                 team, blocks + b, b, weight_scales(&v, call->value_dim), position, call->window,
                 rows, tid
             );
-        if (is_rotated(call, WEIR_KV_V)) turn_values(team, &v, call->value_dim, tid);
+        if (is_rotated(call, WEIR_KV_V)) use_rotated_values(team, &v, call->value_dim, tid);
         value_tile(team, blocks, &v, &ahead.v, call->value_dim, n_blocks, width, rows, tid);
     }
 }
@@ -256,7 +256,7 @@ WEIR_INLINE void write_block(
         }
         if (call->lse && tid == 0)
             call->lse[token * call->n_heads + head] = lse_of(total->maximum[r], total->sum[r]);
-        if (is_rotated(call, WEIR_KV_V)) turn_back(out, call->value_dim, tid);
+        if (is_rotated(call, WEIR_KV_V)) rotate_back(out, call->value_dim, tid);
     }
 }
 #pragma omp end declare target

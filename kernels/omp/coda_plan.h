@@ -76,7 +76,7 @@ typedef struct coda_work {
     coda_candidate *candidates; /* the first of them are for the banks */
     weir_coda_choice *choices; /* [most of: rows, slots of the exact bank] */
     int32_t *order; /* [candidates] of the choices, the least */
-    int32_t *owner; /* [slots, rounded up to vectors] slot of a row; -1 behind the last */
+    int32_t *owner; /* [slots, rounded up to vectors] slot of a row; -1 after the last */
     coda_swap *swaps;
     int32_t *ring; /* [window] rows by time, before the write; blocks only */
     float *ring_gates;

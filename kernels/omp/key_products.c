@@ -9,8 +9,8 @@
  * Cost: 2 * key_dim flops per vector and slot, K is read from memory once; with few vectors it is
  * bound by memory, and reads half of what attention does. With lengths, a root per pair and slot,
  * and the rotated dims expanded once. */
+#include "kernels/omp/attention_rotate.h"
 #include "kernels/omp/attention_scores.h"
-#include "kernels/omp/attention_turn.h"
 
 enum {
     /* Per unit: staging vectors costs as much as an eighth of their products. */
@@ -198,7 +198,7 @@ WEIR_INLINE void run_unit(
     for (; slot < end; slot += TILE) {
         tile_source k = key_source(call, slot);
         const tile_source next = slot + TILE < end ? key_source(call, slot + TILE) : k;
-        if (is_rotated(call)) turn_keys(&team->tile, &k, call->key_dim, tid);
+        if (is_rotated(call)) use_rotated_keys(&team->tile, &k, call->key_dim, tid);
         score_tile(&team->tile, blocks, &k, &next, call->key_dim, n_blocks, LANE_ROWS, tid);
         if (call->lengths) add_lengths(team, blocks, &k, call, n_blocks, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)

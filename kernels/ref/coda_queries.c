@@ -3,7 +3,7 @@
 
 #include "kernels/ref/row.h"
 
-static void turn(float *dst, const float *q, const float *theta, int64_t n)
+static void rotate(float *dst, const float *q, const float *theta, int64_t n)
 {
     for (int64_t i = 0; i < n / 2; i++) {
         const float c = cosf(theta[i]), s = sinf(theta[i]);
@@ -26,7 +26,7 @@ static weir_status weir_k_ref_coda_queries(const weir_kernel_context *context, c
             float *const signal =
                 args->dst + ((t * args->n_kv_heads + h / group) * 2 * group + h % group) * n;
             memcpy(signal, q, (size_t)n * sizeof *q);
-            turn(signal + group * n, q, args->theta + h * n / 2, n);
+            rotate(signal + group * n, q, args->theta + h * n / 2, n);
         }
     return WEIR_OK;
 }

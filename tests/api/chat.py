@@ -31,7 +31,7 @@ def main():
         chat.stdin.write(b"Write a long text about the sea.\n")
         chat.stdin.flush()
         first = os.read(chat.stdout.fileno(), 1).decode("utf-8", "replace")
-        chat.send_signal(signal.SIGINT)  # in the answer, or just behind it
+        chat.send_signal(signal.SIGINT)  # in the answer, or just after it
         read_until(chat.stdout, "\n> ", first)
         chat.stdin.write(b'The pass code of the "boat" is 7742. What is it?\n')
         chat.stdin.flush()

@@ -181,7 +181,7 @@ TEST(Same, ADocumentIsSavedBeforeItsFirstQuestion)
     EXPECT_EQ(sequence.usage().computed_tokens, 1);
 }
 
-TEST(Same, ATextThatAPolicyPrunedIsRestoredAsItWas)
+TEST(Same, ASequenceThatAPolicyPrunedIsRestoredAsItWas)
 {
     const Keys keys = { { "kv.policy.name", "snapkv" }, { "kv.policy.budget", "256" } };
     const std::string path = testing::TempDir() + "/pruned.weir";

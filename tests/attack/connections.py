@@ -19,11 +19,11 @@ def flat(server, before, slack=4 * MIB):
     must(grown <= slack, f"it holds {grown / MIB:.1f} MiB more than before")
 
 
-TAKEN = 96 * MIB  # more than a server reads away behind its answer, so that the answer arrives
+TAKEN = 96 * MIB  # more than a server reads away after its answer, so that the answer arrives
 
 
 def pour(server, first, piece, seconds=6.0):
-    """`piece` again and again behind `first` until the server closes. (answer, bytes sent)."""
+    """`piece` again and again after `first` until the server closes. (answer, bytes sent)."""
     with wire.connect(server.port, timeout=1) as sock:
         sent, until = 0, time.monotonic() + seconds
         try:
@@ -45,7 +45,7 @@ def endless(server, first, piece, statuses=(400, 413, 414, 431, 408)):
     if raw:  # the answer may be lost when the server closes before all is read
         taken = wire.take_reply(raw, True)
         if first.endswith(b"\r\n\r\n") and taken is not None and taken[0].status == 200:
-            taken = wire.take_reply(taken[1], True)  # of what is pipelined behind
+            taken = wire.take_reply(taken[1], True)  # of what is pipelined after it
         must(taken is not None and taken[0].status in statuses, f"answered {raw[:60]!r}")
         taken[0].error()
     flat(server, before)
@@ -196,7 +196,7 @@ def stuck_readers(server):
         sock.close()
 
 
-@case("connections: half-close behind a request")
+@case("connections: half-close after a request")
 def half_close(server):
     for path, body in (("/health", None), ("/tokenize", {"content": "a"})):
         with wire.connect(server.port) as sock:

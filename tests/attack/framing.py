@@ -159,7 +159,7 @@ def is_pipelined(data):
 
 
 def attack(server, what):
-    """One head, then the end. Behind a request that is right there may be one more head."""
+    """One head, then the end. After a request that is right there may be one more head."""
     kind, data = what
     with wire.connect(server.port) as sock:
         raw, closed = wire.talk(sock, data, seconds=1.0 if kind in (OPEN, EITHER) else 5.0,

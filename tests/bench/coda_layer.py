@@ -52,7 +52,7 @@ def matrices(shape):
         at + "self_attn.lambda_proj.weight": (heads, width),
         at + "self_attn.write_proj.weight": (1, width),
     }
-    beside = {
+    others = {
         "model.embed_tokens.weight": (VOCABULARY, width),
         "model.norm.weight": (width,),
         at + "input_layernorm.weight": (width,),
@@ -61,15 +61,15 @@ def matrices(shape):
         at + "mlp.up_proj.weight": (HIDDEN, width),
         at + "mlp.down_proj.weight": (width, HIDDEN),
     }
-    return of_layer, beside
+    return of_layer, others
 
 
 def write_weights(folder, shape, dtype):
     patterns, header, offset = {}, {}, 0
     size = 4 if dtype == "f32" else 2
-    of_layer, beside = matrices(shape)
+    of_layer, others = matrices(shape)
     with open(os.path.join(folder, "data"), "wb") as data:
-        for name, dims in {**of_layer, **beside}.items():
+        for name, dims in {**of_layer, **others}.items():
             if dims[-1] not in patterns:
                 patterns[dims[-1]] = _coded([x * dims[-1] ** -0.5 for x in _pattern()], dtype)
             count = dims[0] if len(dims) == 1 else dims[0] * dims[1]

@@ -134,7 +134,7 @@ void differential(
     combine.weight = norm.data(), combine.n_rows = 1, combine.n_heads = heads,
     combine.n_kv_heads = kv_heads, combine.head_dim = dim;
     combine.lambda_stride = heads, combine.eps = 1e-6f;
-    const weir_kernel &turn = WEIR_BEST(coda_queries), &subtract = WEIR_BEST(coda_combine);
+    const weir_kernel &rotate = WEIR_BEST(coda_queries), &subtract = WEIR_BEST(coda_combine);
     std::vector<double> of_plain, of_both;
     bool ran = true;
     for (auto _ : state) {
@@ -142,7 +142,7 @@ void differential(
         for (const auto &pages : cache.tables) ran = ran && plain.run(pages.data());
         const double middle = omp_get_wtime();
         for (const auto &pages : cache.tables)
-            ran = ran && turn.run(&context, &queries) == WEIR_OK && doubled.run(pages.data()) &&
+            ran = ran && rotate.run(&context, &queries) == WEIR_OK && doubled.run(pages.data()) &&
                   subtract.run(&context, &combine) == WEIR_OK;
         of_plain.push_back((middle - start) / (double)cache.tables.size());
         of_both.push_back((omp_get_wtime() - middle) / (double)cache.tables.size());

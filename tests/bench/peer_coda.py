@@ -112,11 +112,11 @@ def layer_bytes(shape, dtype):
     for the rest of the model.
     """
     size = 4 if dtype == "f32" else 2
-    of_layer, beside = coda_layer.matrices(shape)
+    of_layer, others = coda_layer.matrices(shape)
     state = 2 * (WINDOW + 2 * BANK) * shape[2] * shape[3]
     count = [
         sum(rows * (columns[0] if columns else 1) for rows, *columns in matrices.values())
-        for matrices in (of_layer, beside)
+        for matrices in (of_layer, others)
     ]
     return size * (count[0] + state), size * count[1]
 
@@ -153,7 +153,7 @@ def measure(options, text, dtype, block):
                 run_package(shape, dtype, block, options.threads),
             )
         )
-    bound, beside = layer_bytes(shape, dtype)
+    bound, others = layer_bytes(shape, dtype)
     bandwidth = [weir["bandwidth"] for weir, _ in turns]
     shares = [weir["decode"] * bound / (weir["bandwidth"] * 1e9) for weir, _ in turns]
     return {
@@ -162,7 +162,7 @@ def measure(options, text, dtype, block):
         "block": block,
         "bandwidth_gb_per_second": bandwidth,
         "bytes_per_step": bound,
-        "bytes_beside_the_layer": beside,
+        "bytes_outside_the_layer": others,
         "decode_share_of_bandwidth": shares,
         **{
             name: summary(*([turn[side][name] for turn in turns] for side in (0, 1)))

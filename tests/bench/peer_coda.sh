@@ -8,7 +8,7 @@
 #
 # Default: both shapes 4096/32/8/128 and 1024/16/4/64, both types, blocks of 256 and 1024; window
 # 256, 64 slots in each bank, 2048 tokens. Weir runs a model of this one layer (random weights, a
-# vocabulary of 32, 16 hidden units behind it): what it does besides the layer counts against it, at
+# vocabulary of 32, 16 hidden units after it): what it does besides the layer counts against it, at
 # most 3 % of the bytes of a step. The package is installed once, with PyTorch: some 5 GB.
 #   PEER_DIR      where to install (default: $XDG_CACHE_HOME/weir/peer_coda, else
 #                 ~/.cache/weir/peer_coda)

@@ -83,25 +83,25 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < n_pages * page; i += 8)
         *reinterpret_cast<uint64_t *>(pool + i) = i * 0x9e3779b97f4a7c15u;
     weir_prefix_snapshot marks[2] = { { n_tokens / 2, state.data() }, { n_tokens, state.data() } };
-    weir_session_text text = { tokens.data(),
-                               n_tokens,
-                               2,
-                               WEIR_PREFIX_NO_SALT,
-                               table.data(),
-                               static_cast<int64_t>(blocks),
-                               &spec,
-                               nullptr,
-                               marks,
-                               nullptr,
-                               nullptr,
-                               false,
-                               {},
-                               nullptr,
-                               nullptr };
+    weir_session_content content = { tokens.data(),
+                                     n_tokens,
+                                     2,
+                                     WEIR_PREFIX_NO_SALT,
+                                     table.data(),
+                                     static_cast<int64_t>(blocks),
+                                     &spec,
+                                     nullptr,
+                                     marks,
+                                     nullptr,
+                                     nullptr,
+                                     false,
+                                     {},
+                                     nullptr,
+                                     nullptr };
     weir_error error = {};
     size_t bytes = 0;
     const int64_t start = weir_clock_ns();
-    if (weir_session_write(path, &id, &text, &bytes, &error) != WEIR_OK) {
+    if (weir_session_write(path, &id, &content, &bytes, &error) != WEIR_OK) {
         (void)fprintf(stderr, "%s\n", error.text);
         return 1;
     }

@@ -1,6 +1,6 @@
 // A state database of many states: how long opening, listing and routing take, alone and while
 // another thread adds states. bazel run -c opt //tests/bench:states_bench -- FOLDER [STATES
-// [DIMENSIONS]]     (the folder must not be there; it is left behind)
+// [DIMENSIONS]]     (the folder must not be there; it is not removed)
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,13 +46,13 @@ void write_session(const char *path, const uint64_t model[2])
     const int32_t token = 1;
     std::vector<char> page((size_t)identity.block_bytes);
     void *const pages[] = { page.data() };
-    weir_session_text text = {};
-    text.tokens = &token, text.n_tokens = 1;
-    text.salt = WEIR_PREFIX_NO_SALT;
-    text.pages = pages, text.page_stride = 1;
-    text.spec = &spec;
+    weir_session_content content = {};
+    content.tokens = &token, content.n_tokens = 1;
+    content.salt = WEIR_PREFIX_NO_SALT;
+    content.pages = pages, content.page_stride = 1;
+    content.spec = &spec;
     size_t bytes = 0;
-    must(weir_session_write(path, &identity, &text, &bytes, &error));
+    must(weir_session_write(path, &identity, &content, &bytes, &error));
 }
 
 weir_status link_source(void *user, const char *path, int64_t, weir_error *why)

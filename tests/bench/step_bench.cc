@@ -3,7 +3,7 @@
 //     [--context LIST] [--steps N] [--queued N] [--disk SIZE] [--folder DIR]
 //
 // For each context one row with decoding sequences only, and one with a prompt in pieces of 128
-// tokens beside them; with --disk each once more with a lower tier. Parts are means. The norms of
+// tokens next to them; with --disk each once more with a lower tier. Parts are means. The norms of
 // the layers are not part of a step; "forward" is the rest of the model: the segments of each
 // layer, embeddings and logits of 32 elements.
 #include <getopt.h>

@@ -310,7 +310,7 @@ const char *part_name(weir_step_part part)
     case WEIR_STEP_COMMIT: return "commit";
     case WEIR_STEP_SAMPLE: return "sample";
     case WEIR_STEP_EVENTS: return "events";
-    case WEIR_STEP_TEND: return "tend";
+    case WEIR_STEP_MAINTAIN: return "maintain";
     case WEIR_STEP_PUBLISH: return "publish";
     case WEIR_STEP_PARTS: break;
     }

@@ -13,7 +13,7 @@ struct Options {
     int32_t sequences = 256, layers = 36, kv_heads = 8;
     int64_t pool_tokens = 10000000;
     int32_t context = 1024; // tokens of each sequence when the measurement begins
-    int32_t steps = 512; // measured; fewer if a prompt beside them does not last as long
+    int32_t steps = 512; // measured; fewer if a prompt next to them does not last as long
     bool prefill = false; // one sequence computes a prompt meanwhile, in pieces
     int32_t queued = 0; // jobs that wait for a place
     std::string disk; // size of a lower tier; empty: there is none

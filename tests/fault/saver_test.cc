@@ -1,5 +1,5 @@
-// Texts that memory has no room for, while the saver's file calls fail: a text is on disk whole or
-// is dropped, and what is asked again has the same answer.
+// Sequences that memory has no room for, while the saver's file calls fail: a sequence is on disk
+// whole or is dropped, and what is asked again has the same answer.
 #include <filesystem>
 
 #include "engine/base/log.h"
@@ -25,9 +25,9 @@ class Saver : public support::Folder {
     int64_t handled() const
     {
         const weir_service_stats s = stats();
-        return s.saved_texts + s.save_failures + s.saves_given_up;
+        return s.saved_sequences + s.save_failures + s.saves_given_up;
     }
-    /* Texts of which the older ones have to go, until one was saved or not. */
+    /* Sequences of which the older ones have to go, until one was saved or not. */
     fault_report press(const fault_plan &plan)
     {
         const int64_t before = handled();
@@ -50,7 +50,7 @@ TEST_F(Saver, EveryFileCallFails)
     const auto first = run(text);
     const fault_plan none = { FAULT_NOTHING, FAULT_ONCE, -1 };
     (void)press(none);
-    ASSERT_GT(stats().saved_texts, 0) << "the saver does not save";
+    ASSERT_GT(stats().saved_sequences, 0) << "the saver does not save";
     const int64_t n = press(none).n_files;
     ASSERT_GT(n, 5);
     size_t n_hit = 0, n_failures = 0;

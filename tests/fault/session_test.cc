@@ -4,67 +4,68 @@
 #include "engine/base/log.h"
 #include "tests/fault/drive.h"
 #include "tests/fault/power_loss.h"
-#include "tests/unit/kv/session_text.h"
+#include "tests/unit/kv/session_content.h"
 
 namespace {
 
 using fault::Files;
 
-/* Texts with states, sinks left out: as they are, as a database keeps them, as a policy left them.
+/* Sequences with states, sinks left out: as they are, as a database keeps them, as a policy left
+ * them.
  */
 enum class Kind { kPlain, kPacked, kWatched };
 
 class SessionFiles : public ::testing::TestWithParam<Kind> {
   protected:
     SessionFiles()
-        : text_(session_text::Text(200, GetParam() == Kind::kPlain ? 2 : 1, 1)),
-          other_(session_text::Text(100, 1, 2))
+        : content_(session_content::Content(200, GetParam() == Kind::kPlain ? 2 : 1, 1)),
+          other_(session_content::Content(100, 1, 2))
     {
-        if (GetParam() == Kind::kPacked) text_.shape(8);
-        if (GetParam() == Kind::kWatched) text_.watch({ 200, 60, 130, 64, 1, 190 });
+        if (GetParam() == Kind::kPacked) content_.shape(8);
+        if (GetParam() == Kind::kWatched) content_.watch({ 200, 60, 130, 64, 1, 190 });
         weir_error error = {};
         fault::make_folder(folder_, {});
         EXPECT_EQ(other_.write(path_, &error), WEIR_OK) << error.text;
         old_ = fault::files_of(folder_);
     }
-    weir_session_text borrowed() const
+    weir_session_content borrowed() const
     {
-        weir_session_text out = {};
-        out.tokens = text_.tokens.data();
-        out.n_tokens = text_.n_kept();
-        out.n_states = static_cast<int32_t>(text_.marks.size());
-        out.salt = text_.salt.c_str();
-        out.pages = text_.table.data();
-        out.page_stride = text_.stride;
-        out.spec = &session_text::spec;
-        out.states = text_.marks.data();
-        out.pruned = text_.head_rows.empty() ? nullptr : &text_.cut;
-        out.form = text_.form;
+        weir_session_content out = {};
+        out.tokens = content_.tokens.data();
+        out.n_tokens = content_.n_kept();
+        out.n_states = static_cast<int32_t>(content_.marks.size());
+        out.salt = content_.salt.c_str();
+        out.pages = content_.table.data();
+        out.page_stride = content_.stride;
+        out.spec = &session_content::spec;
+        out.states = content_.marks.data();
+        out.pruned = content_.head_rows.empty() ? nullptr : &content_.cut;
+        out.form = content_.form;
         return out;
     }
-    /* One of the two texts, whole. */
+    /* One of the two sequences, whole. */
     void expect_whole(bool must_be_new)
     {
         weir_error error = {};
         const bool is_old = fault::files_of(folder_).at("a.session") == old_.at("a.session");
         EXPECT_FALSE(must_be_new && is_old) << "the old file is still there";
-        EXPECT_EQ(session_text::read_all(path_, &error, is_old ? &other_ : &text_), WEIR_OK)
+        EXPECT_EQ(session_content::read_all(path_, &error, is_old ? &other_ : &content_), WEIR_OK)
             << error.text;
     }
     std::string folder_ = std::string(getenv("TEST_TMPDIR")) + "/sessions";
     std::string path_ = folder_ + "/a.session";
-    session_text::Text text_, other_;
+    session_content::Content content_, other_;
     Files old_;
 };
 
 TEST_P(SessionFiles, Write)
 {
-    const weir_session_text text = borrowed();
+    const weir_session_content content = borrowed();
     fault::Operation operation;
     operation.prepare = [this] { fault::make_folder(folder_, old_); };
     operation.run = [&](weir_error *error) {
         size_t n = 0;
-        return weir_session_write(path_.c_str(), &text_.identity, &text, &n, error);
+        return weir_session_write(path_.c_str(), &content_.identity, &content, &n, error);
     };
     operation.check = [this](weir_status status) {
         expect_whole(status == WEIR_OK);
@@ -76,7 +77,7 @@ TEST_P(SessionFiles, Write)
 
 TEST_P(SessionFiles, APowerLossLeavesTheOldOrTheNew)
 {
-    const weir_session_text text = borrowed();
+    const weir_session_content content = borrowed();
     fault::make_folder(folder_, old_);
     const size_t n = fault::every_power_loss(
         folder_,
@@ -84,7 +85,8 @@ TEST_P(SessionFiles, APowerLossLeavesTheOldOrTheNew)
             weir_error error = {};
             size_t bytes = 0;
             ASSERT_EQ(
-                weir_session_write(path_.c_str(), &text_.identity, &text, &bytes, &error), WEIR_OK
+                weir_session_write(path_.c_str(), &content_.identity, &content, &bytes, &error),
+                WEIR_OK
             ) << error.text;
         },
         [this](const Files &files, bool is_over) {
@@ -107,18 +109,18 @@ struct Memory {
     Memory()
     {
         for (size_t i = 0; i < 6 * 4; i++)
-            pages.emplace_back(session_text::page_of(i / 4, i % 4) + 1);
+            pages.emplace_back(session_content::page_of(i / 4, i % 4) + 1);
         for (auto &page : pages) table.push_back(page.data());
     }
 };
 
 weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *error)
 {
-    const weir_kv_spec *const spec = &session_text::spec;
+    const weir_kv_spec *const spec = &session_content::spec;
     int32_t places[WEIR_SESSION_STATES];
     char salt[WEIR_PREFIX_SALT + 1];
     weir_session_pruned cut = {};
-    WEIR_TRY(weir_session_check_layers(reader, session_text::geometry, error));
+    WEIR_TRY(weir_session_check_layers(reader, session_content::geometry, error));
     WEIR_TRY(weir_session_read_tokens(reader, to->tokens.data(), 1000, error));
     WEIR_TRY(weir_session_read_salt(reader, salt, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
@@ -136,7 +138,7 @@ weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *e
 TEST_P(SessionFiles, Read)
 {
     weir_error error = {};
-    ASSERT_EQ(text_.write(path_, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(content_.write(path_, &error), WEIR_OK) << error.text;
     Memory memory;
     fault::Operation operation;
     operation.prepare = [&] {
@@ -152,8 +154,10 @@ TEST_P(SessionFiles, Read)
     };
     operation.check = [&](weir_status status) {
         if (status != WEIR_OK) return;
-        EXPECT_TRUE(std::equal(text_.tokens.begin(), text_.tokens.end(), memory.tokens.begin()));
-        const auto &page = text_.pages[0];
+        EXPECT_TRUE(
+            std::equal(content_.tokens.begin(), content_.tokens.end(), memory.tokens.begin())
+        );
+        const auto &page = content_.pages[0];
         EXPECT_EQ(memcmp(page.data(), memory.pages[0].data(), page.size()), 0);
     };
     fault::every_allocation(operation);

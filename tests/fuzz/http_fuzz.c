@@ -21,7 +21,7 @@ static void check_text(const outcome *o, size_t offset)
     probe_require(memchr(o->bytes + offset, 0, o->head.scanned - offset) != NULL);
 }
 
-/* With memory of exactly its size, so that the address sanitizer sees what is read behind it. */
+/* With memory of exactly its size, so that the address sanitizer sees what is read beyond it. */
 static outcome read_head(const uint8_t *data, size_t size, size_t step)
 {
     outcome o = { .progress = WEIR_HTTP_MORE,

@@ -1,5 +1,5 @@
 /* tests/fuzz/session_fuzz.c - any bytes as a session file: as they are, with the header's checksum
- * put right, and with those of the sections, so that what is checked behind a checksum is reached
+ * put right, and with those of the sections, so that what is checked after a checksum is reached
  * too. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -52,7 +52,7 @@ static weir_status count(weir_status status, int *n_sections)
     return status;
 }
 
-/* Rows and turns of the text, a policy's text with its end, all of it within what was read. */
+/* Rows and turns of the sequence, a policy's text with its end, all of it within what was read. */
 static void require_sound(
     const weir_session_header *h, const buffers *b, const weir_session_pruned *cut
 )

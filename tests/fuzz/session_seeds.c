@@ -90,19 +90,19 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
                                       .policy = "h2o sinks=4,recent=8",
                                       .state = state_of_policy,
                                       .state_bytes = sizeof state_of_policy };
-    const weir_session_text text = { .pruned = s->rows[0] > 0 ? &cut : NULL,
-                                     .tokens = tokens,
-                                     .n_tokens = s->n_tokens,
-                                     .n_states = s->n_states,
-                                     .salt = s->salt,
-                                     .pages = table,
-                                     .page_stride = BLOCKS,
-                                     .spec = spec,
-                                     .states = marks,
-                                     .is_automatic = s->is_automatic,
-                                     .form = s->form };
+    const weir_session_content content = { .pruned = s->rows[0] > 0 ? &cut : NULL,
+                                           .tokens = tokens,
+                                           .n_tokens = s->n_tokens,
+                                           .n_states = s->n_states,
+                                           .salt = s->salt,
+                                           .pages = table,
+                                           .page_stride = BLOCKS,
+                                           .spec = spec,
+                                           .states = marks,
+                                           .is_automatic = s->is_automatic,
+                                           .form = s->form };
     (void)snprintf(path, sizeof path, "%s/%s.session", folder, s->name);
-    return weir_session_write(path, &identity, &text, &n_bytes, error);
+    return weir_session_write(path, &identity, &content, &n_bytes, error);
 }
 
 int main(int argc, char **argv)

@@ -122,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ){ .parse_special = true, .plain = &(weir_span){ 0, n }, .n_plain = 1 },
         true
     );
-    /* A mark behind a token does not compose with it, so the whole text's NFC may be another: only
+    /* A mark after a token does not compose with it, so the whole text's NFC may be another: only
      * the promises of a stream are checked. */
     round_trip(
         *tokenizer, text, n,

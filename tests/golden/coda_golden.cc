@@ -127,7 +127,7 @@ CodaState start(const Family &f, const CodaConfig &config)
     return state;
 }
 
-/* A prefill, and the steps behind it (the case `key`.then); the state goes through a copy of its
+/* A prefill, and the steps after it (the case `key`.then); the state goes through a copy of its
  * bytes between the two. */
 void run_prefill(
     const Family &f, const std::string &key, CodaConfig config, int64_t tokens, int64_t block
@@ -419,8 +419,8 @@ void run_unbounded(KvFile *file)
     }
 }
 
-/* Turning alone: heads of their own, one KV head for each. */
-void run_turning(KvFile *file)
+/* The rotation alone: heads of their own, one KV head for each. */
+void run_rotation(KvFile *file)
 {
     if (!file->tensors.has("rot.out") || !file->counts->wants(file->label("rot"))) return;
     file->counts->run(file->label("rot"), [&](Check *check) {
@@ -490,7 +490,7 @@ void run_coda(KvFile *file)
             run_bounded(file, key.substr(0, key.size() - end.size()), entry);
     }
     run_unbounded(file);
-    run_turning(file);
+    run_rotation(file);
 }
 
 } // namespace golden

@@ -247,7 +247,7 @@ Floats CodaLayer::doubled(const Floats &q) const
 
 /* Rows [first, first + n) over the state's rows, and with_new over themselves, causally. The pages
  * of the state stay as they are: its last page that is not full is copied, and the new rows go
- * behind the copy. */
+ * after the copy. */
 Floats CodaLayer::attend(
     CodaState *state, const Rows &rows, int64_t first, int64_t n, bool with_new
 ) const

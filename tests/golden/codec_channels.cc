@@ -184,16 +184,16 @@ int64_t first_before_page(int64_t n)
 }
 
 /* Coded rows alone. A query reads its own page wide, so it stands in one more page, on a row that
- * counts for nothing: the key is the query turned round and as large as f16 allows, and each head
+ * counts for nothing: the key is the negated query, as large as f16 allows, and each head
  * has its own. */
 void attend_coded(
     weir_kv_format format, const Rows &q, const Grouped &k, const Grouped &v,
     const std::function<void(const std::string &how, const Floats &out)> &then
 )
 {
-    Floats turned = q.values;
+    Floats negated = q.values;
     for (int64_t head = 0; head < q.n; head++) {
-        const auto from = turned.begin() + head * q.dim;
+        const auto from = negated.begin() + head * q.dim;
         float largest = 0;
         std::for_each(from, from + q.dim, [&](float value) {
             largest = std::max(largest, std::fabs(value));
@@ -205,7 +205,7 @@ void attend_coded(
     }
     const int64_t n = k.codes.n;
     attend(
-        { { format, &k, turned },
+        { { format, &k, negated },
           { format, &v, Floats(static_cast<size_t>(q.n * v.codes.dim)) },
           q.n,
           first_before_page(n),
@@ -376,7 +376,7 @@ void run_residual(Codec *codec, const Names &tensors)
     });
     if (json_is_array(json_object_get(fields, "rows")))
         codec->skip(
-            "residual.rows", "how many rows are coded when: the engine closes pages of 64 "
+            "residual.rows", "how many rows are coded when: the engine seals pages of 64 "
                              "rows instead (docs/decisions/0008)"
         );
 }

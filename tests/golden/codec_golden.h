@@ -82,7 +82,7 @@ void each_written(
     weir_kv_pair formats, const Rows &k, const Rows &v,
     const std::function<void(const std::string &how, CodedPages &)> &then
 );
-/* The same after eviction: each row comes behind one that is dropped, by every kernel of
+/* The same after eviction: each row comes after one that is dropped, by every kernel of
  * kv_compact. */
 void each_compacted(
     weir_kv_pair formats, const Rows &k, const Rows &v,

@@ -1,4 +1,4 @@
-/* tests/golden/codec_turbo.cc - Turbo: rows turned by H D and coded into a book.
+/* tests/golden/codec_turbo.cc - Turbo: rows rotated by H D and coded by a codebook.
  *
  * The reference draws D, the engine's pages have their own (weir_kv_sign). Rows multiplied by both
  * have the same H D x, so pages hold the codes of the reference; what is read, multiplied by both
@@ -31,7 +31,7 @@ Floats exchanged(Floats x, const Floats &sign, weir_kv_side side)
 }
 
 /* H D x of each row. */
-Floats turned(Floats x, const Floats &sign)
+Floats rotated(Floats x, const Floats &sign)
 {
     for (size_t at = 0; at < x.size(); at += sign.size()) {
         for (size_t i = 0; i < sign.size(); i++) x[at + i] *= sign[i];
@@ -41,7 +41,7 @@ Floats turned(Floats x, const Floats &sign)
 }
 
 /* The same of one row, from the definition of H, for sums that cancel. */
-std::vector<double> turned_exactly(const Floats &x, const Floats &sign)
+std::vector<double> rotated_exactly(const Floats &x, const Floats &sign)
 {
     std::vector<double> out(x.size());
     for (size_t i = 0; i < x.size(); i++) {
@@ -53,7 +53,7 @@ std::vector<double> turned_exactly(const Floats &x, const Floats &sign)
     return out;
 }
 
-/* What a page holds of a side; dot: q . row in the rotated domain, q as turned. */
+/* What a page holds of a side; dot: q . row in the rotated domain, q as rotated. */
 struct Stored {
     Floats codes, scale, dot;
 };
@@ -93,7 +93,7 @@ void run_turbo(Codec *codec, const std::string &what, weir_kv_format format, con
         const Rows k = { exchanged(x.values, sign, WEIR_KV_K), x.n, x.dim },
                    v = { exchanged(x.values, sign, WEIR_KV_V), x.n, x.dim };
         const int bits = weir_kv_bits(format);
-        const std::vector<double> q = turned_exactly(codec->values(input + ".q", { x.dim }), sign);
+        const std::vector<double> q = rotated_exactly(codec->values(input + ".q", { x.dim }), sign);
         each_written({ format, format }, k, v, [&](const std::string &how, CodedPages &pages) {
             for (const weir_kv_side side : sides) {
                 const Stored got = stored(&pages, side, x, q);
@@ -131,7 +131,7 @@ void run_turbo_rotation(Codec *codec, const std::string &what, const Names &tens
         const Rows x = codec->rows(what + ".x");
         codec->compare(
             check, "codec", what + ".rotated", { x.n, x.dim },
-            turned(x.values, signs(*codec, what + ".sign", x.dim))
+            rotated(x.values, signs(*codec, what + ".sign", x.dim))
         );
     });
 }
@@ -183,7 +183,7 @@ void run_metadata(Codec *codec)
         const weir_kv_format format = weir_kv_format_named((std::string("turbo") + bits).c_str());
         const std::string label = std::string("lloyd_max.") + bits;
         if (format == WEIR_KV_FORMAT_COUNT || weir_kv_scheme_of(format) != WEIR_KV_TURBO) {
-            codec->skip(label, "the engine has no book of so many bits");
+            codec->skip(label, "the engine has no codebook of that many bits");
             continue;
         }
         codec->run(label, {}, [&](Check *check) {

@@ -95,7 +95,7 @@ Frequencies plain(int64_t rotary_dim, double theta)
     return resolve(none.get(), rotary_dim, theta);
 }
 
-/* x [T, heads, width] turned by the positions, first 2 * |frequencies| values of each head. */
+/* x [T, heads, width] rotated by the positions, first 2 * |frequencies| values of each head. */
 void rotate(
     Row *row, std::vector<float> *x, const std::vector<int64_t> &shape,
     const std::vector<int32_t> &positions, const std::vector<float> &frequencies,

@@ -110,13 +110,13 @@ Floats attend(
     return out;
 }
 
-void Policies::check_held(Check *check, const std::string &name, const Text &text)
+void Policies::check_held(Check *check, const std::string &name, const Sequence &seq)
 {
     Ints kept;
     Floats out, masses;
     for (int64_t layer = 0; layer < data.layers; layer++) {
         for (int64_t g = 0; g < data.kv_heads; g++) {
-            const Ints &held = text.held(layer, g);
+            const Ints &held = seq.held(layer, g);
             const std::string own = format(
                 "%s.kept.l%lld.h%lld", name.c_str(), static_cast<long long>(layer),
                 static_cast<long long>(g)
@@ -127,7 +127,7 @@ void Policies::check_held(Check *check, const std::string &name, const Text &tex
         for (int64_t h = 0; h < data.heads; h++) {
             double mass;
             const Floats one =
-                attend(data, layer, h, text.held(layer, h / (data.heads / data.kv_heads)), &mass);
+                attend(data, layer, h, seq.held(layer, h / (data.heads / data.kv_heads)), &mass);
             out.insert(out.end(), one.begin(), one.end());
             masses.push_back(static_cast<float>(mass));
         }
@@ -135,22 +135,22 @@ void Policies::check_held(Check *check, const std::string &name, const Text &tex
     if (is_listed(name + ".kept"))
         compare(
             check, name + ".kept",
-            { data.layers, data.kv_heads, static_cast<int64_t>(text.held(0, 0).size()) }, kept
+            { data.layers, data.kv_heads, static_cast<int64_t>(seq.held(0, 0).size()) }, kept
         );
     compare(check, name + ".out", { data.layers, data.heads, data.value_dim }, out);
     compare(check, name + ".mass", { data.layers, data.heads }, masses);
 }
 
-void Policies::check_scores(Check *check, const std::string &name, Text *text, int64_t budget)
+void Policies::check_scores(Check *check, const std::string &name, Sequence *seq, int64_t budget)
 {
     const Shape shape = file->tensors.need_shape(name + ".score", 3);
-    const int64_t n_heads = text->data.kv_heads;
+    const int64_t n_heads = seq->data.kv_heads;
     Floats all;
-    for (int64_t layer = 0; layer < text->data.layers; layer++) {
+    for (int64_t layer = 0; layer < seq->data.layers; layer++) {
         std::vector<Floats> heads;
         float greatest = -INFINITY;
         for (int64_t g = 0; g < n_heads; g++) {
-            heads.push_back(text->scores(layer, g, budget));
+            heads.push_back(seq->scores(layer, g, budget));
             for (const float x : heads.back())
                 greatest = std::isfinite(x) ? std::max(greatest, x) : greatest;
         }
@@ -162,7 +162,7 @@ void Policies::check_scores(Check *check, const std::string &name, Text *text, i
             for (const float x : one) all.push_back(x == INFINITY ? greatest + 1 : x);
         }
     }
-    compare(check, name + ".score", { text->data.layers, n_heads, shape[2] }, all);
+    compare(check, name + ".score", { seq->data.layers, n_heads, shape[2] }, all);
 }
 
 int64_t kept_rows(int64_t n, double ratio)

@@ -2,23 +2,20 @@
  * run, and the parts of run_policy. */
 #pragma once
 #include "tests/golden/kv_golden.h"
-#include "tests/unit/kv/policy_text.h"
+#include "tests/unit/kv/policy_sequence.h"
 
 namespace golden {
 
 using policy_test::Floats;
 using policy_test::Ints;
-using policy_test::Text;
+using policy_test::Sequence;
 using Shape = std::vector<int64_t>;
 using Names = std::vector<std::string>;
 
 constexpr int64_t MOST = 1 << 16; /* of any size in a case */
 
 inline size_t at(int64_t i) { return static_cast<size_t>(i); }
-inline bool begins(const std::string &text, const char *prefix)
-{
-    return text.rfind(prefix, 0) == 0;
-}
+inline bool begins(const std::string &seq, const char *prefix) { return seq.rfind(prefix, 0) == 0; }
 
 class Policies {
   public:
@@ -42,10 +39,10 @@ class Policies {
     /* What is kept of the parameters of kvpress: n_kept of `ratio`. */
     int64_t kept_of_ratio(const std::string &name) const;
     /* NAME.kept or NAME.kept.lL.hH, NAME.out and NAME.mass of what the text holds. */
-    void check_held(Check *check, const std::string &name, const Text &text);
+    void check_held(Check *check, const std::string &name, const Sequence &seq);
     /* NAME.score of every (layer, KV head): protected rows, which are infinite here, are written as
      * the greatest score of the layer and 1, or left out when the file has fewer rows. */
-    void check_scores(Check *check, const std::string &name, Text *text, int64_t budget);
+    void check_scores(Check *check, const std::string &name, Sequence *seq, int64_t budget);
 
     KvFile *const file;
     policy_test::Data data;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/kv/policy/turn.h"
+#include "engine/kv/policy/rotate.h"
 #include "tests/golden/policy_golden.h"
 
 namespace golden {
@@ -41,9 +41,9 @@ static std::string scorer_of(const Policies &p, const std::string &name, std::st
     return "";
 }
 
-static void check_rerotated(Policies *p, Check *check, const Text &text)
+static void check_rerotated(Policies *p, Check *check, const Sequence &seq)
 {
-    const int64_t n = static_cast<int64_t>(text.held(0, 0).size()), dim = p->data.key_dim;
+    const int64_t n = static_cast<int64_t>(seq.held(0, 0).size()), dim = p->data.key_dim;
     const auto frequencies = p->data.frequencies();
     const weir_policy_shape shape = policy_test::shape_of(p->data, frequencies, 0);
     Floats all;
@@ -51,7 +51,7 @@ static void check_rerotated(Policies *p, Check *check, const Text &text)
         for (int64_t g = 0; g < p->data.kv_heads; g++) {
             Floats rows;
             std::vector<int64_t> distances;
-            for (const int32_t j : text.held(layer, g)) {
+            for (const int32_t j : seq.held(layer, g)) {
                 distances.push_back(static_cast<int64_t>(distances.size()) - j);
                 rows.insert(rows.end(), p->data.key(layer, g, j), p->data.key(layer, g, j) + dim);
             }
@@ -72,12 +72,12 @@ bool run_scorer(Policies *p, const std::string &name, const Names &tensors)
             "n_kept", { static_cast<int32_t>(budget) },
             { static_cast<int32_t>(p->number(name, "n_kept", 0, MOST)) }
         );
-        Text text(p->data, policy, options);
-        text.forward(p->n());
-        p->check_scores(check, name, &text, budget);
-        text.plan({ budget });
-        p->check_held(check, name, text);
-        if (p->is_listed(name + ".rerotated")) check_rerotated(p, check, text);
+        Sequence seq(p->data, policy, options);
+        seq.forward(p->n());
+        p->check_scores(check, name, &seq, budget);
+        seq.plan({ budget });
+        p->check_held(check, name, seq);
+        if (p->is_listed(name + ".rerotated")) check_rerotated(p, check, seq);
     });
     return true;
 }
@@ -125,15 +125,15 @@ void run_n_kept(Policies *p, const std::string &name, const Names &tensors)
 void run_adakv(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
-        Text text(p->data, "snapkv", window_options(*p, name) + ",split=adaptive");
-        text.forward(p->n());
-        text.plan({ p->kept_of_ratio(name) }, true, p->real(name, "alpha", 0, 1));
-        p->check_held(check, name, text);
+        Sequence seq(p->data, "snapkv", window_options(*p, name) + ",split=adaptive");
+        seq.forward(p->n());
+        seq.plan({ p->kept_of_ratio(name) }, true, p->real(name, "alpha", 0, 1));
+        p->check_held(check, name, seq);
         const json_t *const counts = json_object_get(p->fields(name), "kept_per_head");
         for (int64_t layer = 0; layer < p->data.layers; layer++) {
             Ints got;
             for (int64_t g = 0; g < p->data.kv_heads; g++)
-                got.push_back(static_cast<int32_t>(text.held(layer, g).size()));
+                got.push_back(static_cast<int32_t>(seq.held(layer, g).size()));
             check->equal("kept_per_head", got, integers_of(json_array_get(counts, at(layer))));
         }
     });
@@ -149,10 +149,10 @@ void run_pyramidkv(Policies *p, const std::string &name, const Names &tensors)
             p->number(name, "window", 1, MOST), p->real(name, "beta", 1, 1e6)
         );
         for (const int64_t one : layers) rows.insert(rows.end(), at(p->data.kv_heads), one);
-        Text text(p->data, "snapkv", window_options(*p, name) + ",split=pyramid");
-        text.forward(p->n());
-        text.plan(rows);
-        p->check_held(check, name, text);
+        Sequence seq(p->data, "snapkv", window_options(*p, name) + ",split=pyramid");
+        seq.forward(p->n());
+        seq.plan(rows);
+        p->check_held(check, name, seq);
     });
 }
 

@@ -97,12 +97,12 @@ Floats raw_scores(
     Policies *p, const weir_calibration *calibration, const std::string &options, bool is_normalised
 )
 {
-    Text text(p->data, "triattention", "foreign=true,sinks=0" + options, calibration);
+    Sequence seq(p->data, "triattention", "foreign=true,sinks=0" + options, calibration);
     Floats all;
-    text.forward(p->n());
+    seq.forward(p->n());
     for (int64_t layer = 0; layer < p->data.layers; layer++)
         for (int64_t g = 0; g < p->data.kv_heads; g++)
-            text.within(layer, g, p->n(), [&](policy_call *call, const policy_head *where) {
+            seq.within(layer, g, p->n(), [&](policy_call *call, const policy_head *where) {
                 Floats raw(at(policy_group(call->policy) * where->n));
                 const weir_status status = tri_raw(call, where, raw.data());
                 for (int64_t m = 0; m < policy_group(call->policy) && is_normalised; m++)
@@ -115,13 +115,13 @@ Floats raw_scores(
 
 void check_weights(Policies *p, Check *check, const weir_calibration *calibration)
 {
-    const Text text(p->data, "triattention", "foreign=true", calibration);
+    const Sequence seq(p->data, "triattention", "foreign=true", calibration);
     const int64_t n_bands = p->data.key_dim / 2;
     Floats re, im;
     for (int64_t layer = 0; layer < p->data.layers; layer++)
         for (int64_t h = 0; h < p->data.heads; h++) {
             Floats weight(at(p->data.key_dim)), length(at(n_bands));
-            tri_weights(text.policy(), layer, h, p->n(), -1, weight.data(), length.data());
+            tri_weights(seq.policy(), layer, h, p->n(), -1, weight.data(), length.data());
             re.insert(re.end(), weight.begin(), weight.begin() + n_bands);
             im.insert(im.end(), weight.begin() + n_bands, weight.end());
         }
@@ -162,14 +162,14 @@ void run_vote(Policies *p, const std::string &name, const std::string &vote, con
 {
     p->run(name, tensors, [&](Check *check) {
         const Calibration calibration(file_of(*p));
-        Text text(
+        Sequence seq(
             p->data, "triattention", "foreign=true,sinks=0,pin_prompt=true,vote=" + vote,
             calibration.get()
         );
-        text.n_prompt = p->number(name, "pinned", 0, p->n());
-        text.forward(p->n());
-        text.plan({ p->number(name, "budget", 1, p->n()) });
-        p->check_held(check, name, text);
+        seq.n_prompt = p->number(name, "pinned", 0, p->n());
+        seq.forward(p->n());
+        seq.plan({ p->number(name, "budget", 1, p->n()) });
+        p->check_held(check, name, seq);
     });
 }
 
@@ -208,9 +208,11 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
         const Calibration calibration(data, queries, 2);
         Floats got, concentration, weights;
         for (const char *options : { "trig=false", "", "aggregate=max" }) {
-            Text text(data, "triattention", std::string("sinks=0,") + options, calibration.get());
-            text.forward(1);
-            text.within(0, 0, 1, [&](policy_call *call, const policy_head *where) {
+            Sequence seq(
+                data, "triattention", std::string("sinks=0,") + options, calibration.get()
+            );
+            seq.forward(1);
+            seq.within(0, 0, 1, [&](policy_call *call, const policy_head *where) {
                 weir_policy_rows rows = *call->rows;
                 rows.next_position = 10;
                 call->rows = &rows;

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/kv/policy/turn.h"
+#include "engine/kv/policy/rotate.h"
 #include "tests/golden/policy_golden.h"
 
 namespace golden {
 
-/* The slot of a position in a ring of `sinks` fixed rows and a window behind them. */
+/* The slot of a position in a ring of `sinks` fixed rows and a window after them. */
 static int64_t ring_slot(int64_t position, int64_t sinks, int64_t window)
 {
     return position < sinks + window ? position : sinks + (position - sinks) % window;
@@ -18,15 +18,15 @@ static int64_t ring_slot(int64_t position, int64_t sinks, int64_t window)
 
 /* Sinks moved towards the window: then all distances are those inside the cache. */
 static Floats attend_in_cache(
-    const Policies &p, const Text &text, int64_t layer, int64_t head, int64_t sinks
+    const Policies &p, const Sequence &seq, int64_t layer, int64_t head, int64_t sinks
 )
 {
-    const Ints &held = text.held(layer, head / (p.data.heads / p.data.kv_heads));
+    const Ints &held = seq.held(layer, head / (p.data.heads / p.data.kv_heads));
     const auto frequencies = p.data.frequencies();
     const weir_policy_shape shape = policy_test::shape_of(p.data, frequencies, 0);
     const int64_t n = static_cast<int64_t>(held.size()), dim = p.data.key_dim,
                   kv_head = head / (p.data.heads / p.data.kv_heads);
-    policy_test::Data turned = p.data;
+    policy_test::Data rotated = p.data;
     std::vector<int64_t> distances(at(n), 0);
     Floats rows;
     for (int64_t i = 0; i < n; i++) {
@@ -40,10 +40,10 @@ static Floats attend_in_cache(
     for (int64_t i = 0; i < n; i++)
         std::copy_n(
             rows.begin() + i * dim, dim,
-            turned.k.begin() + ((layer * p.data.kv_heads + kv_head) * p.n() + held[at(i)]) * dim
+            rotated.k.begin() + ((layer * p.data.kv_heads + kv_head) * p.n() + held[at(i)]) * dim
         );
     double mass;
-    return attend(turned, layer, head, held, &mass);
+    return attend(rotated, layer, head, held, &mass);
 }
 
 void run_streaming(Policies *p, const std::string &name, const Names &tensors)
@@ -51,22 +51,22 @@ void run_streaming(Policies *p, const std::string &name, const Names &tensors)
     p->run(name, tensors, [&](Check *check) {
         const int64_t sinks = p->number("streaming", "sinks", 0, MOST),
                       window = p->number("streaming", "window", 1, MOST);
-        Text text(p->data, "sinks", format("sinks=%lld,every=1", static_cast<long long>(sinks)));
+        Sequence seq(p->data, "sinks", format("sinks=%lld,every=1", static_cast<long long>(sinks)));
         Ints sets, slots;
         for (int64_t t = 0; t < p->n(); t++) {
-            text.step(1, sinks + window, WEIR_POLICY_DECODE);
-            Ints row = text.held(0, 0);
+            seq.step(1, sinks + window, WEIR_POLICY_DECODE);
+            Ints row = seq.held(0, 0);
             row.resize(at(sinks + window), -1);
             sets.insert(sets.end(), row.begin(), row.end());
             slots.push_back(static_cast<int32_t>(ring_slot(t, sinks, window)));
         }
-        if (name == "streaming.absolute") return p->check_held(check, name, text);
+        if (name == "streaming.absolute") return p->check_held(check, name, seq);
         p->compare(check, "streaming.sets", { p->n(), sinks + window }, sets);
         p->compare(check, "streaming.slot", { p->n() }, slots);
         Floats out;
         for (int64_t layer = 0; layer < p->data.layers; layer++)
             for (int64_t h = 0; h < p->data.heads; h++) {
-                const Floats one = attend_in_cache(*p, text, layer, h, sinks);
+                const Floats one = attend_in_cache(*p, seq, layer, h, sinks);
                 out.insert(out.end(), one.begin(), one.end());
             }
         p->compare(
@@ -79,7 +79,7 @@ void run_streaming(Policies *p, const std::string &name, const Names &tensors)
 /* ---- H2O ------------------------------------------------------------------------------------- */
 
 /* Checks the rows held after each number of tokens that the case lists, if any. */
-static void check_log(Policies *p, Check *check, const std::string &name, const Text &text)
+static void check_log(Policies *p, Check *check, const std::string &name, const Sequence &seq)
 {
     for (int64_t layer = 0; layer < p->data.layers; layer++) {
         const json_t *const log = json_object_get(
@@ -89,31 +89,31 @@ static void check_log(Policies *p, Check *check, const std::string &name, const 
         for (size_t i = 0; i < json_array_size(log); i++) {
             const json_t *const entry = json_array_get(log, i), *const sets =
                                                                     json_array_get(entry, 1);
-            if (json_integer_value(json_array_get(entry, 0)) != text.position()) continue;
+            if (json_integer_value(json_array_get(entry, 0)) != seq.position()) continue;
             for (size_t g = 0; g < json_array_size(sets); g++)
                 check->equal(
-                    format("held after %lld tokens", static_cast<long long>(text.position())),
-                    text.held(layer, static_cast<int64_t>(g)), integers_of(json_array_get(sets, g))
+                    format("held after %lld tokens", static_cast<long long>(seq.position())),
+                    seq.held(layer, static_cast<int64_t>(g)), integers_of(json_array_get(sets, g))
                 );
         }
     }
 }
 
-static void check_sums(Policies *p, Check *check, const std::string &name, Text *text)
+static void check_sums(Policies *p, Check *check, const std::string &name, Sequence *seq)
 {
-    const int64_t n_sets = policy_n_sets(text->policy());
+    const int64_t n_sets = policy_n_sets(seq->policy());
     for (int64_t layer = 0; layer < p->data.layers; layer++) {
         Floats sums;
         for (int64_t set = 0; set < n_sets; set++) {
-            const float *const values = policy_values(text->policy(), text->state(), layer, set, 0);
+            const float *const values = policy_values(seq->policy(), seq->state(), layer, set, 0);
             sums.insert(
                 sums.end(), values,
-                values + policy_n_values(text->policy(), text->state(), layer, set)
+                values + policy_n_values(seq->policy(), seq->state(), layer, set)
             );
         }
         p->compare(
             check, format("%s.final.l%lld", name.c_str(), static_cast<long long>(layer)),
-            { n_sets, static_cast<int64_t>(text->held(layer, 0).size()) }, sums
+            { n_sets, static_cast<int64_t>(seq->held(layer, 0).size()) }, sums
         );
     }
 }
@@ -126,7 +126,7 @@ void run_h2o(Policies *p, const std::string &name, const Names &tensors)
         const int64_t middle = p->number(name, "budget", 1, MOST),
                       recent = p->number(name, "recent", 0, MOST);
         const std::string scope = string_at(p->fields(name), "scope");
-        Text text(
+        Sequence seq(
             p->data, "h2o",
             format(
                 "sinks=%lld,recent=%lld,every=%lld,scope=%s", static_cast<long long>(sinks),
@@ -135,14 +135,14 @@ void run_h2o(Policies *p, const std::string &name, const Names &tensors)
             )
         );
         Ints during, after;
-        while (text.position() < p->n()) {
-            const int64_t n = text.position() == 0 ? first : 1, budget = sinks + middle + recent;
-            text.forward(n);
-            during.push_back(static_cast<int32_t>(text.held(0, 0).size()));
-            if (text.is_due({ budget }, n > 1 ? WEIR_POLICY_PROMPT_END : WEIR_POLICY_DECODE))
-                text.plan({ budget });
-            after.push_back(static_cast<int32_t>(text.held(0, 0).size()));
-            check_log(p, check, name, text);
+        while (seq.position() < p->n()) {
+            const int64_t n = seq.position() == 0 ? first : 1, budget = sinks + middle + recent;
+            seq.forward(n);
+            during.push_back(static_cast<int32_t>(seq.held(0, 0).size()));
+            if (seq.is_due({ budget }, n > 1 ? WEIR_POLICY_PROMPT_END : WEIR_POLICY_DECODE))
+                seq.plan({ budget });
+            after.push_back(static_cast<int32_t>(seq.held(0, 0).size()));
+            check_log(p, check, name, seq);
         }
         check->equal(
             "length_during", during, integers_of(json_object_get(p->fields(name), "length_during"))
@@ -150,8 +150,8 @@ void run_h2o(Policies *p, const std::string &name, const Names &tensors)
         check->equal(
             "length_after", after, integers_of(json_object_get(p->fields(name), "length_after"))
         );
-        check_sums(p, check, name, &text);
-        p->check_held(check, name, text);
+        check_sums(p, check, name, &seq);
+        p->check_held(check, name, seq);
     });
 }
 
@@ -184,14 +184,14 @@ void run_snapkv_original(Policies *p, const std::string &name, const Names &tens
     p->run(name, tensors, [&](Check *check) {
         const policy_test::Data heads = repeated(p->data);
         const int64_t capacity = p->number(name, "capacity", 1, MOST);
-        Text text(heads, "snapkv_original", window_options(*p, name));
+        Sequence seq(heads, "snapkv_original", window_options(*p, name));
         Ints kept;
-        text.forward(p->n());
-        p->check_scores(check, name, &text, capacity);
-        text.plan({ capacity });
+        seq.forward(p->n());
+        p->check_scores(check, name, &seq, capacity);
+        seq.plan({ capacity });
         for (int64_t layer = 0; layer < heads.layers; layer++)
             for (int64_t h = 0; h < heads.heads; h++)
-                kept.insert(kept.end(), text.held(layer, h).begin(), text.held(layer, h).end());
+                kept.insert(kept.end(), seq.held(layer, h).begin(), seq.held(layer, h).end());
         p->compare(check, name + ".kept", { heads.layers, heads.heads, capacity }, kept);
     });
 }
@@ -207,13 +207,13 @@ void run_decode_method(Policies *p, const std::string &name, const Names &tensor
                 ",lambda=%.17g,threshold=%.17g", p->real(name, "lam", 0, 1),
                 p->real(name, "tau", -1, 1)
             );
-        Text text(p->data, name, options);
-        text.forward(p->n());
-        p->check_scores(check, name, &text, budget);
+        Sequence seq(p->data, name, options);
+        seq.forward(p->n());
+        p->check_scores(check, name, &seq, budget);
         Floats red;
         for (int64_t layer = 0; layer < p->data.layers && name == "rkv"; layer++)
             for (int64_t g = 0; g < p->data.kv_heads; g++)
-                text.within(layer, g, budget, [&](policy_call *call, const policy_head *where) {
+                seq.within(layer, g, budget, [&](policy_call *call, const policy_head *where) {
                     Floats importance(at(where->n)), one(at(where->n));
                     const weir_status status =
                         policy_rkv_parts(call, where, importance.data(), one.data());
@@ -224,21 +224,21 @@ void run_decode_method(Policies *p, const std::string &name, const Names &tensor
             p->compare(
                 check, "rkv.redundancy", { p->data.layers, p->data.kv_heads, p->n() - window }, red
             );
-        text.plan({ budget });
-        p->check_held(check, name, text);
+        seq.plan({ budget });
+        p->check_held(check, name, seq);
     });
 }
 
 void run_keydiff_blocks(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
-        Text text(
+        Sequence seq(
             p->data, "keydiff",
             format("block=%lld", static_cast<long long>(p->number(name, "block", 1, MOST)))
         );
-        text.forward(p->n());
-        text.plan({ p->kept_of_ratio(name) });
-        p->check_held(check, name, text);
+        seq.forward(p->n());
+        seq.plan({ p->kept_of_ratio(name) });
+        p->check_held(check, name, seq);
     });
 }
 

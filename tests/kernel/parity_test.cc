@@ -139,7 +139,7 @@ TEST(Table, EveryOpEndsWithARefThatHasCases)
     std::map<weir_op, bool> ended;
     std::map<std::string, int> names;
     for (const weir_kernel *row : all_rows()) {
-        EXPECT_FALSE(ended[row->op]) << row->name << " stands behind ref: it could never run";
+        EXPECT_FALSE(ended[row->op]) << row->name << " comes after ref: it could never run";
         ended[row->op] = is_reference(row);
         EXPECT_EQ(names[row->name]++, 0) << row->name << " is there twice";
     }

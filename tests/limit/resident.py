@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tests/limit/resident.py - what the process holds is what the ledger says, with requests that
-leave much memory behind them.
+leave much free memory.
 
     resident.py PROGRAM
 
@@ -8,7 +8,7 @@ PROGRAM is the serve binary with its bundled model.
 
 1. Its KV is filled, then come large bodies for /tokenize whose tool arguments are lists of empty
    objects, one after the other. All the time the process's own memory less what the ledger has
-   booked must stay below the account `process`, which is set aside for what has no account.
+   charged must stay below the account `process`, which is set aside for what has no account.
 2. In a memory cgroup of 128 MiB, its memory.host, two bodies of 3.9 MB at once whose arguments
    are such lists behind escapes. The server must live and answer others.
 
@@ -140,7 +140,7 @@ def check_accounts(program, checks):
         checks.append(("the server is alive", alive))
         checks.append(("every body was answered or refused",
                        sum(statuses[s] for s in (200, 400, 503)) == ROUNDS))
-        checks.append(("the process never held more than is booked and set aside",
+        checks.append(("the process never held more than is charged and set aside",
                        most < set_aside))
         checks.append(("what the requests took went back", after < before + 8 * MIB))
     finally:

@@ -2,7 +2,7 @@
 # tests/limit/run.sh - builds //engine:serve and holds it to its memory limit (limit.py): 64 MiB are
 # 20 MiB of KV and requests for the demo model. Then with a disk: the windows of eight sequences are
 # three times the KV pages that memory has. Then with 64 threads for requests. resident.py: what the
-# process holds is what is booked.
+# process holds is what is charged.
 #   tests/limit/run.sh [SECONDS]
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)

@@ -40,15 +40,15 @@ static weir_status begin(
     weir_buffer *out, const weir_plot_labels *labels, int width, int height, int right, int bottom
 )
 {
-    char turn[96];
+    char rotation[96];
     WEIR_TRY(weir_plot_begin(out, width, height));
     WEIR_TRY(text_at(out, LEFT, 30, " font-size=\"17\" font-weight=\"bold\"", labels->title));
     WEIR_TRY(text_at(out, (LEFT + right) / 2.0, bottom + 44, " text-anchor=\"middle\"", labels->x));
     (void)snprintf(
-        turn, sizeof turn, " text-anchor=\"middle\" transform=\"rotate(-90 20 %d)\"",
+        rotation, sizeof rotation, " text-anchor=\"middle\" transform=\"rotate(-90 20 %d)\"",
         (TOP + bottom) / 2
     );
-    return text_at(out, 20, (TOP + bottom) / 2.0, turn, labels->y);
+    return text_at(out, 20, (TOP + bottom) / 2.0, rotation, labels->y);
 }
 
 /* Thousands as K if no digit is lost. */
@@ -311,7 +311,7 @@ static weir_status draw_legend(weir_buffer *out, const frame *f, const char *val
 {
     enum { STEPS = 20, BAR = 16 };
     const double step = 160.0 / (double)STEPS, left = f->right + 30,
-                 beside = left + (double)BAR + 6;
+                 label_x = left + (double)BAR + 6;
     WEIR_TRY(text_at(out, left, TOP - 8, "", value_name));
     for (int i = 0; i < STEPS; i++) {
         const colour c = shade(1 - (i + 0.5) / (double)STEPS);
@@ -322,9 +322,9 @@ static weir_status draw_legend(weir_buffer *out, const frame *f, const char *val
             (unsigned)c.blue
         ));
     }
-    WEIR_TRY(text_at(out, beside, TOP + 14, "", "1"));
-    WEIR_TRY(text_at(out, beside, TOP + 88, "", "0.5"));
-    return text_at(out, beside, TOP + 164, "", "0");
+    WEIR_TRY(text_at(out, label_x, TOP + 14, "", "1"));
+    WEIR_TRY(text_at(out, label_x, TOP + 88, "", "0.5"));
+    return text_at(out, label_x, TOP + 164, "", "0");
 }
 
 static weir_status print_cells(

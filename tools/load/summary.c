@@ -8,7 +8,7 @@ static const double ns_ms = 1e-6, ns_s = 1e-9;
 
 /* ---- goodput --------------------------------------------------------------------------------- */
 
-/* Reads a positive number and moves *text behind it. */
+/* Reads a positive number and moves *text past it. */
 static bool read_limit(const char **text, double *out)
 {
     char *end;

@@ -20,7 +20,7 @@ static weir_status bad_length(const char *what, const char *text, weir_error *er
     );
 }
 
-/* Reads a whole number and moves *text behind it. */
+/* Reads a whole number and moves *text past it. */
 static bool read_number(const char **text, double least, double *out)
 {
     char *end;

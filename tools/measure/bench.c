@@ -46,7 +46,7 @@ typedef struct bench {
     int32_t *tokens; /* any ids: speed does not depend on them */
     int64_t n_vocab;
     size_t peak_rss; /* of all measurements */
-    int64_t n_timed, n_turns; /* measurements done and in total, for progress */
+    int64_t n_timed, n_runs; /* measurements done and in total, for progress */
 } bench;
 
 static int by_size(const void *a, const void *b)
@@ -232,7 +232,7 @@ static weir_status read_context(bench *b, int32_t n, weir_error *error)
         weir_evaluate(weir_engine_runner(b->engine), &b->base, &evaluation, error),
         b->base.n_computed, error
     );
-    weir_progress_begin("measuring", "turns", b->n_turns);
+    weir_progress_begin("measuring", "runs", b->n_runs);
     return status;
 }
 
@@ -271,7 +271,7 @@ static weir_status run_row(
 }
 
 /* Measurements at a depth: prompts and decoding, each with a warm-up. */
-static int64_t turns_of(const weir_bench_options *options)
+static int64_t runs_of(const weir_bench_options *options)
 {
     return 2 * (int64_t)(options->n_repeats + 1);
 }
@@ -282,8 +282,8 @@ static weir_status run_rows(
 )
 {
     double medians[WEIR_BENCH_DEPTHS];
-    b->n_turns = (int64_t)options->n_depths * turns_of(options);
-    weir_progress_begin("measuring", "turns", b->n_turns);
+    b->n_runs = (int64_t)options->n_depths * runs_of(options);
+    weir_progress_begin("measuring", "runs", b->n_runs);
     for (int32_t i = 0; i < options->n_depths; i++) {
         weir_bench_row *const row = &out->rows[i];
         row->depth = options->depths[i];
@@ -293,7 +293,7 @@ static weir_status run_rows(
         out->n_rows++;
         weir_progress_pause();
         if (progress != NULL) progress(row);
-        b->n_timed = (int64_t)(i + 1) * turns_of(options);
+        b->n_timed = (int64_t)(i + 1) * runs_of(options);
     }
     weir_progress_end();
     out->bandwidth_median = weir_bench_summarise(medians, options->n_depths).median;

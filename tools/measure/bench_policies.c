@@ -28,9 +28,9 @@ typedef struct paired {
     int32_t n_pairs; /* taken so far */
 } paired;
 
-typedef struct turn {
+typedef struct timed_run {
     double seconds, evicting; /* evicting: part of seconds */
-} turn;
+} timed_run;
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
@@ -51,10 +51,12 @@ static weir_status step(
     return WEIR_OK;
 }
 
-static weir_status decode(paired *p, weir_kv_sequence *s, int32_t n, turn *out, weir_error *error)
+static weir_status decode(
+    paired *p, weir_kv_sequence *s, int32_t n, timed_run *out, weir_error *error
+)
 {
     const int64_t start = weir_clock_ns();
-    *out = (turn){ 0 };
+    *out = (timed_run){ 0 };
     for (int32_t i = 0; i < n; i++) {
         if (weir_interrupted) return weir_progress_interrupted(p->n_pairs, error);
         WEIR_TRY(step(p, s, 1, &out->evicting, error));
@@ -63,9 +65,9 @@ static weir_status decode(paired *p, weir_kv_sequence *s, int32_t n, turn *out, 
     return WEIR_OK;
 }
 
-/* A policy that never acts after the prompt is opened again for each turn, as the plain cache is;
+/* A policy that never acts after the prompt is opened again for each run, as the plain cache is;
  * others continue. */
-static weir_status take_turn(paired *p, bool is_policy, turn *out, weir_error *error)
+static weir_status take_run(paired *p, bool is_policy, timed_run *out, weir_error *error)
 {
     weir_kv_sequence *const base = is_policy ? &p->policy : &p->plain;
     if (is_policy && weir_policy_options_of(weir_policy_run_policy(p->policy_run))->every > 0)
@@ -88,7 +90,7 @@ static weir_policy_run_options wish_for(const paired *p, const weir_policy_optio
                                      .shape = model->shape,
                                      .layers = model->layers,
                                      .calibration = model->calibration,
-                                     .n_texts = 1,
+                                     .n_sequences = 1,
                                      .n_new = weir_runner_limits_of(p->runner)->rows,
                                      .n_prompt = p->options->depth };
     wish.shape.max_rows = weir_policy_bench_tokens(p->options);
@@ -103,7 +105,7 @@ static weir_status open_policy_run(
     weir_policy_run_size size;
     WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
     row->memory_bytes = size.bytes;
-    wish.n_texts = 2;
+    wish.n_sequences = 2;
     return weir_policy_run_open(&p->policy_run, &wish, weir_engine_ledger(p->engine), error);
 }
 
@@ -124,19 +126,19 @@ static weir_status take_pairs(paired *p, weir_policy_bench_row *row, weir_error 
     double ratios[MAX_PAIRS], plain[MAX_PAIRS], policy[MAX_PAIRS], evicting = 0;
     const double n = (double)p->options->n_tokens;
     const int32_t n_pairs = p->options->n_pairs;
-    turn warm_up, turns[2]; /* the plain cache's, the policy's */
+    timed_run warm_up, runs[2]; /* the plain cache's, the policy's */
     weir_progress_begin(row->name, "pairs", n_pairs);
     p->n_pairs = 0;
-    WEIR_TRY(take_turn(p, false, &warm_up, error));
-    WEIR_TRY(take_turn(p, true, &warm_up, error));
+    WEIR_TRY(take_run(p, false, &warm_up, error));
+    WEIR_TRY(take_run(p, true, &warm_up, error));
     for (int32_t i = 0; i < n_pairs; i++) {
         WEIR_TRY(weir_progress_step(i, error)); /* nothing is printed while the clock runs */
-        WEIR_TRY(take_turn(p, i % 2 != 0, &turns[i % 2], error));
-        WEIR_TRY(take_turn(p, i % 2 == 0, &turns[1 - i % 2], error));
-        plain[i] = n / turns[0].seconds;
-        policy[i] = n / turns[1].seconds;
-        ratios[i] = turns[0].seconds / turns[1].seconds;
-        evicting += turns[1].evicting;
+        WEIR_TRY(take_run(p, i % 2 != 0, &runs[i % 2], error));
+        WEIR_TRY(take_run(p, i % 2 == 0, &runs[1 - i % 2], error));
+        plain[i] = n / runs[0].seconds;
+        policy[i] = n / runs[1].seconds;
+        ratios[i] = runs[0].seconds / runs[1].seconds;
+        evicting += runs[1].evicting;
         p->n_pairs = i + 1;
     }
     weir_progress_end();
@@ -271,7 +273,7 @@ static weir_status check_options(
     if (weir_policy_bench_tokens(options) > window)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "depth %d and %d turns of %d tokens do not fit the window of %d (model.context)",
+            "depth %d and %d runs of %d tokens do not fit the window of %d (model.context)",
             (int)options->depth, (int)(options->n_pairs + 1), (int)options->n_tokens, (int)window
         );
     return WEIR_OK;

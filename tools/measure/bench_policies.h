@@ -1,4 +1,4 @@
-/* tools/measure/bench_policies.h - the cost of a KV policy while decoding, compared turn by turn in
+/* tools/measure/bench_policies.h - the cost of a KV policy while decoding, compared run by run in
  * one process with a cache of the same number of rows and no policy. */
 #pragma once
 #include "engine/cli/command.h"
@@ -9,7 +9,7 @@ enum { WEIR_POLICY_BENCH_ROWS = 32 };
 typedef struct weir_policy_bench_options {
     const char *policies; /* "name;name:options" */
     int64_t budget;
-    int32_t depth, n_pairs, n_tokens; /* n_tokens: of a turn */
+    int32_t depth, n_pairs, n_tokens; /* n_tokens: of a run */
 } weir_policy_bench_options;
 
 typedef struct weir_policy_bench_row {
@@ -38,7 +38,7 @@ int64_t weir_policy_bench_tokens(const weir_policy_bench_options *options);
 WEIR_MUST_CHECK weir_status
 weir_policy_bench_check(const weir_policy_bench_options *options, weir_error *error);
 /* For each policy: a prompt of `depth` rows of noise, whose last tokens are computed, is pruned to
- * the budget; then turns of n_tokens, one with the policy and one with `budget` rows of noise and
+ * the budget; then runs of n_tokens, one with the policy and one with `budget` rows of noise and
  * no policy, in alternating order. `engine` has no service, [kv.policy] names none, and two more
  * sequences fit. */
 WEIR_MUST_CHECK weir_status weir_policy_bench_run(

@@ -23,7 +23,8 @@ typedef struct weir_streams_options {
 
 typedef struct weir_streams_row {
     int32_t n_streams;
-    /* Prompt tokens until the last first token, by that time; answers that began run beside. */
+    /* Prompt tokens until the last first token, by that time; answers that began run at the same
+     * time. */
     weir_bench_rate prefill;
     weir_bench_rate decode; /* tokens/s of all streams */
     double per_stream; /* tokens/s, median over streams and rounds */

@@ -57,7 +57,7 @@ static int measure(
     if (!as_json)
         (void)printf(
             "%s: decoding after %d rows of noise pruned to %lld, compared with a plain cache of as "
-            "many rows; %d pairs of turns of %d tokens\n"
+            "many rows; %d pairs of runs of %d tokens\n"
             "%-24s %-28s %9s %9s %10s %12s %7s %10s %8s\n",
             weir_engine_plan_of(engine)->facts.model, (int)options->depth,
             (long long)options->budget, (int)options->n_pairs, (int)options->n_tokens, "policy",

@@ -84,7 +84,7 @@ static weir_status calibrate(
     const float theta = (float)weir_model_shape(weir_engine_model(engine))->rope_theta;
     if (r->policy == NULL)
         return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "no layer of this model keeps KV rows of the whole text"
+            error, WEIR_EUNSUPPORTED, "no layer of this model keeps KV rows of the whole sequence"
         );
     weir_status status =
         weir_eval_tokens(&ids, &n_bytes, engine, weir_argument(arguments, "text"), error);

@@ -91,8 +91,8 @@ def _candidates():
     if named:
         return [named]
     folder = os.path.dirname(os.path.abspath(__file__))
-    beside = [os.path.join(folder, name) for name in ("libweir.so.0", "libweir.so")]
-    return [path for path in beside if os.path.exists(path)] + ["libweir.so.0"]
+    paths = [os.path.join(folder, name) for name in ("libweir.so.0", "libweir.so")]
+    return [path for path in paths if os.path.exists(path)] + ["libweir.so.0"]
 
 
 def _load():

@@ -90,7 +90,7 @@ static void mean_rotation(const weir_policy *policy, int64_t t, double *re, doub
 }
 
 /* Rotates x, with `stride` doubles between its dims, band by band. */
-static void turn(
+static void rotate(
     const weir_policy_shape *shape, double *x, int64_t stride, const double *re, const double *im
 )
 {
@@ -128,12 +128,12 @@ static void expect_head(
             m->matrix[a * dim + b] = m->matrix[b * dim + a] =
                 (at[b] / count - mean[a] * mean[b]) * c * c / 2;
     if (m->covariance != NULL) {
-        for (int64_t a = 0; a < dim; a++) turn(shape, m->matrix + a, dim, m->re, m->im);
-        for (int64_t a = 0; a < dim; a++) turn(shape, m->matrix + a * dim, 1, m->re, m->im);
+        for (int64_t a = 0; a < dim; a++) rotate(shape, m->matrix + a, dim, m->re, m->im);
+        for (int64_t a = 0; a < dim; a++) rotate(shape, m->matrix + a * dim, 1, m->re, m->im);
         for (int64_t i = 0; i < dim * dim; i++)
             m->covariance[member * dim * dim + i] = (float)m->matrix[i];
     }
-    turn(shape, mean, 1, m->re, m->im);
+    rotate(shape, mean, 1, m->re, m->im);
     for (int64_t d = 0; d < dim; d++) m->mean[member * dim + d] = (float)(mean[d] * c);
 }
 

@@ -9,15 +9,15 @@
  * every eviction; here only the first few are, from their original keys: no drift, whatever their
  * format. State: those keys, as in the pages before the first eviction, so that a sequence that is
  * recomputed or continued from cached pages has the same. Heads count their own rows. For methods
- * that leave gaps in several places (H2O as published) all rows behind a gap would have to be
+ * that leave gaps in several places (H2O as published) all rows after a gap would have to be
  * rotated: not implemented. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "engine/kv/policy/plan.h"
-#include "engine/kv/policy/turn.h"
+#include "engine/kv/policy/rotate.h"
 
-enum { TURNED = 64 /* Rows that are rotated at a time. */ };
+enum { ROTATED = 64 /* Rows that are rotated at a time. */ };
 
 int64_t weir_policy_n_held(const weir_policy_state *state) { return state->n_held; }
 
@@ -64,20 +64,20 @@ weir_status weir_policy_hold_keys(
     return WEIR_OK;
 }
 
-void weir_policy_turn_keys(
+void weir_policy_rotate_keys(
     const weir_policy *policy, const weir_policy_state *state, const weir_policy_tile *tile,
     int64_t distance
 )
 {
     const int64_t dim = policy->shape.key_dim;
     const float *const keys = policy_first_keys(policy, state, tile->layer, tile->head);
-    int64_t distances[TURNED];
+    int64_t distances[ROTATED];
     WEIR_ASSERT(tile->first >= 0 && tile->n >= 0 && tile->first + tile->n <= state->n_held);
     memcpy(tile->keys, keys + tile->first * dim, (size_t)(tile->n * dim) * sizeof(float));
-    for (int64_t i = 0; i < TURNED; i++) distances[i] = distance;
-    for (int64_t first = 0; first < tile->n; first += TURNED)
+    for (int64_t i = 0; i < ROTATED; i++) distances[i] = distance;
+    for (int64_t first = 0; first < tile->n; first += ROTATED)
         weir_rows_rotate(
-            tile->keys + first * dim, tile->n - first < TURNED ? tile->n - first : TURNED,
+            tile->keys + first * dim, tile->n - first < ROTATED ? tile->n - first : ROTATED,
             distances, &policy->shape
         );
 }

@@ -1,4 +1,4 @@
-/* engine/kv/policy/lagkv.c - rows that differ from the rows behind them (Liang et al. 2025, LagKV).
+/* engine/kv/policy/lagkv.c - rows that differ from the rows after them (Liang et al. 2025, LagKV).
  * After the sinks the rows are cut into partitions of `lag` rows; with the next partition as
  * reference, for keys and for values alike,
  *
@@ -6,7 +6,7 @@
  *   u_j = softmax over the partition of the sample deviation of x'_j
  *   score_j = rank of (u^K_j + u^V_j) / 2 in the partition / lag
  *
- * Sinks, the last partition and what is behind it score 1. A channel that is constant in the
+ * Sinks, the last partition and what comes after it score 1. A channel that is constant in the
  * reference has no information: x' = 0. State: none. Cost: each partition is read twice. */
 #include <math.h>
 
@@ -135,7 +135,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 
 static const policy_default defaults[] = { { "sinks", "4" }, { "lag", "128" }, { NULL, NULL } };
 const weir_policy_ops policy_lagkv = { .name = "lagkv",
-                                       .summary = "rows that differ from the rows behind them",
+                                       .summary = "rows that differ from the rows after them",
                                        .matrix_options = "lag=32",
                                        .defaults = defaults,
                                        .layout = layout,

@@ -68,15 +68,15 @@ int64_t policy_n_last(const weir_policy *policy)
 
 /* If pinned prompt rows fill the budget, every later row would be dropped: then some more rows are
  * allowed. */
-int64_t policy_room(
+int64_t policy_row_limit(
     const weir_policy *policy, const weir_policy_rows *rows, int64_t budget, bool *is_over
 )
 {
     const int64_t first = policy_n_first(policy, rows), last = policy_n_last(policy),
                   least = last > 1 ? last : 1;
-    const int64_t behind = policy->options.every > least ? policy->options.every : least;
+    const int64_t after = policy->options.every > least ? policy->options.every : least;
     *is_over = first + least > budget;
-    return *is_over ? first + behind : budget;
+    return *is_over ? first + after : budget;
 }
 
 policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head)
@@ -88,10 +88,10 @@ policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head)
     bool is_over;
     policy_head at = { .layer = layer, .head = head, .n = n, .n_first = first < n ? first : n };
     at.n_last = last < n - at.n_first ? last : n - at.n_first;
-    at.room = policy_room(call->policy, call->rows, call->budget->rows[i], &is_over);
-    call->plan->n_over += is_over && n > at.room;
-    if (at.room < n && n < call->policy->layout.least_rows) at.room = n;
-    at.budget = at.room < n ? at.room : n;
+    at.row_limit = policy_row_limit(call->policy, call->rows, call->budget->rows[i], &is_over);
+    call->plan->n_over += is_over && n > at.row_limit;
+    if (at.row_limit < n && n < call->policy->layout.least_rows) at.row_limit = n;
+    at.budget = at.row_limit < n ? at.row_limit : n;
     return at;
 }
 
@@ -173,7 +173,7 @@ static weir_status plan_shared(policy_call *call, int64_t layer)
     int64_t n = 0, n_keep = 0;
     for (int64_t head = 0; head < n_heads; head++) {
         policy_head at = policy_head_at(call, layer, head);
-        const int64_t n_safe = (int64_t)((double)at.room * call->budget->floor);
+        const int64_t n_safe = (int64_t)((double)at.row_limit * call->budget->floor);
         if (at.n < call->policy->layout.least_rows)
             at.n_first = at.n; /* keeps all its rows */
         else
@@ -181,7 +181,7 @@ static weir_status plan_shared(policy_call *call, int64_t layer)
         policy_sort_keys(call->keys + n, call->scores, &at, &call->plan->n_nan);
         if (call->budget->floor > 0) make_safe(call->keys + n, at.n, n_safe > 1 ? n_safe : 1);
         n += at.n;
-        n_keep += at.room;
+        n_keep += at.row_limit;
     }
     policy_cut cut = policy_cut_keys(call->keys, n, n_keep);
     const int64_t n_over = call->plan->n_over; /* counted above */
@@ -201,7 +201,7 @@ static bool is_within_budget(policy_call *call, int64_t layer)
     int64_t excess = 0;
     for (int64_t head = 0; head < call->policy->shape.n_kv_heads; head++) {
         const policy_head at = policy_head_at(call, layer, head);
-        excess += at.n - at.room;
+        excess += at.n - at.row_limit;
     }
     call->plan->n_over = n_over;
     return excess <= 0;

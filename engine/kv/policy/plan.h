@@ -6,7 +6,7 @@
 int64_t policy_n_first(const weir_policy *policy, const weir_policy_rows *rows);
 int64_t policy_n_last(const weir_policy *policy);
 /* The rows that a head keeps of a budget: more than that if pinned rows leave no space in it. */
-int64_t policy_room(
+int64_t policy_row_limit(
     const weir_policy *policy, const weir_policy_rows *rows, int64_t budget, bool *is_over
 );
 /* Bytes of a plan's scratch. Returns false if they overflow. */

@@ -244,7 +244,7 @@ WEIR_MUST_CHECK weir_status weir_policy_hold_keys(
 int64_t weir_policy_n_held(const weir_policy_state *state);
 /* Sets tile->keys to the saved ones, rotated by `distance` positions: the number of evicted rows of
  * the head. */
-void weir_policy_turn_keys(
+void weir_policy_rotate_keys(
     const weir_policy *policy, const weir_policy_state *state, const weir_policy_tile *tile,
     int64_t distance
 );

@@ -34,8 +34,8 @@ typedef struct policy_layout {
 typedef struct policy_head {
     int64_t layer, head, n, n_first, n_last;
     /* Rows that it may hold; if heads share, others may use what it does not. */
-    int64_t room;
-    int64_t budget; /* rows of its n that it keeps by itself: at most room */
+    int64_t row_limit;
+    int64_t budget; /* rows of its n that it keeps by itself: at most row_limit */
 } policy_head;
 
 /* A plan in progress. */

@@ -60,7 +60,7 @@ typedef struct kinship {
     float *inverse; /* [n] 1 / (length + 1e-8) */
     double *sums; /* [n] of the columns of C */
     /* [n] for each row: its last column above tau among those after it, and before it. */
-    duplicate *behind, *before;
+    duplicate *after, *before;
     float *directions; /* [BLOCK, key_dim] */
     float *products; /* [BLOCK, PIECE] */
     double *all; /* [key_dim] the sum of all directions */
@@ -76,7 +76,7 @@ static kinship take_kinship(policy_call *call, const policy_head *at)
                       .tile = policy_take_tile(call),
                       .inverse = policy_scratch(call, floats(shape->max_rows)),
                       .sums = policy_scratch(call, n * sizeof(double)),
-                      .behind = policy_scratch(call, n * sizeof(duplicate)),
+                      .after = policy_scratch(call, n * sizeof(duplicate)),
                       .before = policy_scratch(call, n * sizeof(duplicate)),
                       .directions = policy_scratch(call, floats(BLOCK * shape->key_dim)),
                       .products = policy_scratch(call, floats(BLOCK * PIECE)),
@@ -156,7 +156,7 @@ static void relate(const kinship *k, int64_t j, const float *cosines, int64_t fi
     for (int64_t i = end - 1; i >= first; i--) {
         const float cosine = cosines[i - first];
         if (!(cosine > k->tau)) continue;
-        if (k->behind[i].column < 0) k->behind[i] = (duplicate){ .column = j, .cosine = cosine };
+        if (k->after[i].column < 0) k->after[i] = (duplicate){ .column = j, .cosine = cosine };
         if (k->before[j].column < 0) k->before[j] = (duplicate){ .column = i, .cosine = cosine };
     }
 }
@@ -172,14 +172,14 @@ static bool any_open(const duplicate *found, const duplicate *or_found, int64_t 
  * its last column. */
 static weir_status find_duplicates(const kinship *k)
 {
-    for (int64_t i = 0; i < k->at->n; i++) k->behind[i].column = k->before[i].column = -1;
+    for (int64_t i = 0; i < k->at->n; i++) k->after[i].column = k->before[i].column = -1;
     for (int64_t block = (k->at->n - 1) / BLOCK * BLOCK; block >= 0; block -= BLOCK) {
         const int64_t end = block + BLOCK < k->at->n ? block + BLOCK : k->at->n;
         bool is_loaded = false;
         for (int64_t first = (end - 1) / PIECE * PIECE; first >= 0; first -= PIECE) {
             const int64_t past = first + PIECE < end ? first + PIECE : end;
-            if (!any_open(k->behind, NULL, first, past) &&
-                !any_open(k->behind, k->before, block, end))
+            if (!any_open(k->after, NULL, first, past) &&
+                !any_open(k->after, k->before, block, end))
                 continue;
             if (!is_loaded) WEIR_TRY(load_directions(k, block, end - block));
             is_loaded = true;
@@ -195,7 +195,7 @@ static weir_status find_duplicates(const kinship *k)
  * none. */
 static duplicate last_of(const kinship *k, int64_t i, float with_first)
 {
-    if (k->behind[i].column >= 0) return k->behind[i];
+    if (k->after[i].column >= 0) return k->after[i];
     if (k->tau < 0) return (duplicate){ .column = i, .cosine = 0 };
     if (k->before[i].column >= 0) return k->before[i];
     return (duplicate){ .column = 0, .cosine = i > 0 ? with_first : 0 };

@@ -14,7 +14,7 @@ static bool is_over(
         for (int64_t head = 0; head < n_heads; head++) {
             const int64_t i = layer * n_heads + head, n = rows->n_rows[i];
             bool ignored;
-            const int64_t more = n - policy_room(policy, rows, budget->rows[i], &ignored);
+            const int64_t more = n - policy_row_limit(policy, rows, budget->rows[i], &ignored);
             /* Keeps all rows; others may use what it does not. */
             const bool is_short = n < policy->layout.least_rows;
             if (!budget->is_shared && !is_short && more >= margin) return true;
@@ -25,11 +25,11 @@ static bool is_over(
     return false;
 }
 
-/* True if the step's tokens reached a multiple of `every`, or are up to `behind` tokens past
+/* True if the step's tokens reached a multiple of `every`, or are up to `after` tokens past
  * one. */
-static bool has_passed(const weir_policy_rows *rows, int64_t every, int64_t behind)
+static bool has_passed(const weir_policy_rows *rows, int64_t every, int64_t after)
 {
-    const int64_t end = rows->next_position - behind,
+    const int64_t end = rows->next_position - after,
                   first = end - (rows->n_new > 0 ? rows->n_new : 1);
     return end > 0 && end / every != (first < 0 ? -1 : first / every);
 }
@@ -70,15 +70,15 @@ static int64_t most_after_plan(const weir_policy *policy, int64_t budget)
     return budget;
 }
 
-/* Pinned rows that fill the budget get some more behind them (policy_room). */
+/* Pinned rows that fill the budget get some more after them (policy_row_limit). */
 static int64_t with_first(const weir_policy *policy, int64_t budget, int64_t n_first)
 {
     const int64_t first = n_first > policy->options.sinks ? n_first : policy->options.sinks,
                   last = policy_n_last(policy);
     const int64_t least = last > 1 ? last : 1,
-                  behind = policy->options.every > least ? policy->options.every : least;
+                  after = policy->options.every > least ? policy->options.every : least;
     const bool leaves_room = policy->options.split != WEIR_SPLIT_PYRAMID && first + least <= budget;
-    return leaves_room || first + behind < budget ? budget : first + behind;
+    return leaves_room || first + after < budget ? budget : first + after;
 }
 
 int64_t weir_policy_peak_rows(

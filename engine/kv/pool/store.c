@@ -86,10 +86,10 @@ static weir_status open_metadata(weir_kv_store *store, weir_error *error)
 {
     const size_t n = (size_t)store->spec.n_pages;
     WEIR_TRY(weir_ledger_alloc(
-        store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES, n * weir_kv_page_metadata_bytes(),
-        error
+        store->ledger, &store->metadata, WEIR_ACCOUNT_PAGE_TABLES,
+        n * weir_kv_page_metadata_bytes(), error
     ));
-    store->refs = store->books;
+    store->refs = store->metadata;
     store->free = store->refs + n;
     store->owners = store->free + n;
     store->kept = (uint16_t *)(store->owners + n);
@@ -198,7 +198,7 @@ void weir_kv_store_close(weir_kv_store *store)
     else if (store->memory != NULL)
         weir_ledger_free_device(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
     weir_ledger_free(
-        store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES,
+        store->ledger, store->metadata, WEIR_ACCOUNT_PAGE_TABLES,
         (size_t)store->spec.n_pages * weir_kv_page_metadata_bytes()
     );
     free(store->head_class);

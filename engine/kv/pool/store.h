@@ -77,7 +77,7 @@ typedef struct weir_kv_spec {
     /* Most pages of n_pages on disk; whole blocks; 0: there is no disk. */
     int64_t n_disk_pages;
     const char *disk_folder; /* borrowed while the store is opened */
-    weir_kv_sinks sinks; /* of every text */
+    weir_kv_sinks sinks; /* of every sequence */
     int64_t n_sink_pages; /* pages of n_pages for sinks; whole blocks */
     bool evicts; /* tables may be pruned */
     bool has_device; /* the ledger has one */

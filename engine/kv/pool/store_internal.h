@@ -18,7 +18,7 @@ typedef struct kv_size_class {
     int32_t most, n_resident; /* that may be in memory; that are held there */
     /* [most - n_resident] unused memory of a device, `bytes` each; NULL: pages are at their
      * addresses. */
-    void **free_slots;
+    void **free_backing;
 } kv_size_class;
 
 /* A block of the lower tier. The engine thread's, but for n_readers. */
@@ -26,7 +26,7 @@ typedef struct kv_cold_block {
     int32_t n_held; /* pages that are held */
     int32_t next; /* in store->unfreed, or NO_BLOCK */
     atomic_int n_readers; /* threads that read it now: it is freed after that */
-    bool is_lost; /* could not be read */
+    bool is_unreadable; /* could not be read */
 } kv_cold_block;
 
 /* Pages whose memory is yet to be returned to the system (release.c); of no use with a device. */
@@ -74,7 +74,7 @@ struct weir_kv_store {
         [WEIR_KV_SIZE_CLASSES + 1]; /* [n_classes], in the order of the layers, the sinks last */
     kv_size_class *sinks; /* NULL: there are none */
     int32_t n_classes;
-    void *books; /* [n_pages] of each array below; charged to the ledger */
+    void *metadata; /* [n_pages] of each array below; charged to the ledger */
     int32_t *refs; /* per page */
     int32_t *free; /* stacks of page numbers, one per class */
     int32_t *owners; /* for the watcher; 0: none */
@@ -103,9 +103,9 @@ struct weir_kv_store {
     /* [n_pages] pruned tables that hold the page; NULL: eviction is off. */
     int32_t *pins;
     size_t address_bytes; /* charged */
-    void **slot_metadata; /* of a device: all classes' free slots; charged to the ledger */
-    char *slots; /* of a device: all classes' memory */
-    size_t slot_bytes;
+    void **backing_metadata; /* of a device: all classes' free backing; charged to the ledger */
+    char *backing; /* of a device: all classes' memory */
+    size_t backing_bytes;
     pthread_mutex_t lock;
     kv_moves moves;
     weir_kv_residency moved;

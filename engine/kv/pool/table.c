@@ -262,7 +262,7 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new)
 
 /* ---- shrinking and sharing ------------------------------------------------------------------- */
 /* Keeps the first `keep` pages of each head. Pages that are taken again are those dropped last, so
- * dropping the last blocks first keeps the next text's blocks next to each other. */
+ * dropping the last blocks first keeps the next sequence's blocks next to each other. */
 static void drop_pages(weir_kv_table *table, weir_kv_store *store, int64_t keep)
 {
     weir_kv_release_begin(store);

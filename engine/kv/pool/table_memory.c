@@ -1,10 +1,6 @@
 /* engine/kv/pool/table_memory.c - the memory of tables: each has addresses for a whole window, and
- * takes memory for its entries from what the store has for all tables, in units.
- *
- * Entries are [n_heads, capacity]. The capacity grows with the sequence, by a quarter at most, so
- * heads move; a sequence of 64 tokens takes 8 entries a head, not those of the window. Moving costs
- * a copy of the entries, some 10 ms for 300 heads and 1M tokens, and is done four times while a
- * sequence doubles. */
+ * memory for [n_heads, capacity] entries, in units, from what the store has for all. The capacity
+ * grows with the sequence, so heads move (docs/decisions/0044-tables-and-moves.md). */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -116,7 +112,7 @@ weir_status weir_kv_table_grow(weir_kv_table *table, weir_kv_store *store, int64
     return WEIR_OK;
 }
 
-/* Moves heads together, and returns the memory behind the last one. */
+/* Moves heads together, and returns the memory after the last one. */
 static void gather(weir_kv_table *table, int64_t capacity)
 {
     const int64_t n_units = units_for(table->n_heads, capacity);

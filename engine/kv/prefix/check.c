@@ -123,63 +123,64 @@ static bool tree_is_sound(const weir_prefix *p)
 static bool moves(const weir_prefix *p, int32_t index)
 {
     for (const state_move *one = p->moves.all; one < p->moves.all + p->moves.most; one++)
-        if (one->is_begun && one->slot == index) return true;
+        if (one->is_begun && one->entry == index) return true;
     return false;
 }
 
-/* Each kept slot is in the lists of its node, of its parent and of the state before it, and in its
- * order. */
-static bool slot_is_sound(const weir_prefix *p, int32_t index)
+/* Each attached entry is in the lists of its node, of its parent and of the state before it, and in
+ * its order. */
+static bool entry_is_sound(const weir_prefix *p, int32_t index)
 {
-    const slot *const s = &p->slots[index];
-    if (s->state != SLOT_KEPT) return true;
+    const snapshot_entry *const s = &p->entries[index];
+    if (s->state != ENTRY_ATTACHED) return true;
     if (!has_pages(p, s->node) || s->offset < 1 || s->offset > p->nodes[s->node].n_tokens)
         return false;
     int32_t own = p->nodes[s->node].snapshot, below = p->nodes[p->nodes[s->node].parent].below;
-    while (own != NONE && own != index) own = p->slots[own].next;
-    while (below != NONE && below != index) below = p->slots[below].next_below;
+    while (own != NONE && own != index) own = p->entries[own].next;
+    while (below != NONE && below != index) below = p->entries[below].next_below;
     const int which = state_order_of(s);
     if (own != index || below != index || s->place >= p->n_ordered[which] ||
-        p->state_orders[(int64_t)which * p->n_slots + s->place] != index ||
+        p->state_orders[(int64_t)which * p->n_entries + s->place] != index ||
         (s->memory == NONE && s->block == NONE) ||
         (s->memory != NONE && s->block != NONE && !moves(p, index)) ||
         (s->memory != NONE && p->owners[s->memory] != index))
         return false;
     if (s->before == NONE) return true;
-    int32_t after = p->slots[s->before].first_after;
-    while (after != NONE && after != index) after = p->slots[after].next_after;
-    return after == index && p->slots[s->before].state == SLOT_KEPT &&
+    int32_t after = p->entries[s->before].first_after;
+    while (after != NONE && after != index) after = p->entries[after].next_after;
+    return after == index && p->entries[s->before].state == ENTRY_ATTACHED &&
            tokens_of_state(p, s->before) < tokens_of_state(p, index);
 }
 
-/* No slot goes before the one above it. */
+/* No entry goes before the one above it. */
 static bool states_are_in_order(const weir_prefix *p, int which)
 {
-    if (p->n_slots == 0) return p->n_ordered[which] == 0;
-    const int32_t *const heap = p->state_orders + (int64_t)which * p->n_slots;
+    if (p->n_entries == 0) return p->n_ordered[which] == 0;
+    const int32_t *const heap = p->state_orders + (int64_t)which * p->n_entries;
     for (int32_t at = 0; at < p->n_ordered[which]; at++) {
-        const slot *const own = &p->slots[heap[at]];
-        if (own->state != SLOT_KEPT || state_order_of(own) != which ||
+        const snapshot_entry *const own = &p->entries[heap[at]];
+        if (own->state != ENTRY_ATTACHED || state_order_of(own) != which ||
             (at > 0 && prefix_state_goes_before(p, heap[at], heap[(at - 1) / 2])))
             return false;
     }
     return true;
 }
 
-static bool slots_are_sound(const weir_prefix *p)
+static bool entries_are_sound(const weir_prefix *p)
 {
     int64_t n_kept = 0, n_ordered = 0, n_used = p->n_free_memory + p->moves.n_reading;
-    for (int32_t i = 0; i < p->n_slots; i++) {
-        if (!slot_is_sound(p, i)) return false;
-        n_kept += p->slots[i].state == SLOT_KEPT;
-        n_used += p->slots[i].memory != NONE;
+    for (int32_t i = 0; i < p->n_entries; i++) {
+        if (!entry_is_sound(p, i)) return false;
+        n_kept += p->entries[i].state == ENTRY_ATTACHED;
+        n_used += p->entries[i].memory != NONE;
     }
     for (int which = 0; which < STATE_ORDERS; which++) {
         if (!states_are_in_order(p, which)) return false;
         n_ordered += p->n_ordered[which];
     }
     return n_ordered == n_kept && n_kept == p->stats.n_snapshots && n_used == n_memory(p) &&
-           prefix_room(p) >= 0 && p->n_ordered[ORDER_COLD_STATES] == p->stats.n_cold_snapshots;
+           prefix_free_states(p) >= 0 &&
+           p->n_ordered[ORDER_COLD_STATES] == p->stats.n_cold_snapshots;
 }
 
 static bool names_are_sound(const weir_prefix *p)
@@ -194,11 +195,11 @@ static bool names_are_sound(const weir_prefix *p)
 bool weir_prefix_is_sound(weir_prefix *prefix, weir_error *error)
 {
     prefix_settle(prefix);
-    const char *const wrong = !pruned_is_sound(prefix)   ? "the list of pruned sequences"
-                              : !names_are_sound(prefix) ? "a name"
-                              : !slots_are_sound(prefix) ? "a state"
-                              : !tree_is_sound(prefix)   ? "a node or a count"
-                                                         : NULL;
+    const char *const wrong = !pruned_is_sound(prefix)     ? "the list of pruned sequences"
+                              : !names_are_sound(prefix)   ? "a name"
+                              : !entries_are_sound(prefix) ? "a state"
+                              : !tree_is_sound(prefix)     ? "a node or a count"
+                                                           : NULL;
     if (wrong == NULL) return true;
     (void)weir_error_set(error, WEIR_EINVAL, "%s of the prefix tree is inconsistent", wrong);
     return false;

@@ -18,7 +18,7 @@ static way follow(const weir_prefix *p, const weir_kv_sequence *sequence, int32_
         w.node = prefix_nearest_child(
             p, w.parent, sequence->tokens + w.before, sequence->n_tokens - w.before, &w.n_same
         );
-        if (w.node != NONE && is_lost(p, w.node)) {
+        if (w.node != NONE && is_unreadable(p, w.node)) {
             w.node = NONE;
             w.n_same = 0;
         }
@@ -46,10 +46,12 @@ static void find_state_below(
     int32_t most, place *best
 )
 {
-    for (int32_t s = p->nodes[parent].below; s != NONE; s = p->slots[s].next_below) {
-        const int32_t index = p->slots[s].node, offset = p->slots[s].offset, at = before + offset;
+    for (int32_t s = p->nodes[parent].below; s != NONE; s = p->entries[s].next_below) {
+        const int32_t index = p->entries[s].node, offset = p->entries[s].offset,
+                      at = before + offset;
         ++*p->visits;
-        if (at > most || at <= best->at || (p->is_paged && offset < RUN) || is_lost(p, index) ||
+        if (at > most || at <= best->at || (p->is_paged && offset < RUN) ||
+            is_unreadable(p, index) ||
             common(p->nodes[index].tokens, sequence->tokens + before, offset) < offset)
             continue;
         *best = (place){ index, offset, at, s };
@@ -68,7 +70,7 @@ static void find_state(
     }
 }
 
-/* True if the kept text goes on where the way ends. */
+/* True if the cached sequence goes on where the way ends. */
 static bool goes_on(const weir_prefix *p, const way *w)
 {
     return w->node != NONE ? w->n_same < p->nodes[w->node].n_tokens
@@ -76,9 +78,9 @@ static bool goes_on(const weir_prefix *p, const way *w)
 }
 
 /* True if the state is of a turn whose answer the sequence does not have. */
-static bool is_before_answer(const weir_prefix *p, int32_t slot)
+static bool is_before_answer(const weir_prefix *p, int32_t entry)
 {
-    return slot != NONE && p->slots[slot].turn != 0 && p->slots[slot].end != slot;
+    return entry != NONE && p->entries[entry].turn != 0 && p->entries[entry].end != entry;
 }
 
 weir_prefix_hit prefix_find(
@@ -86,9 +88,9 @@ weir_prefix_hit prefix_find(
     place *best
 )
 {
-    weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
+    weir_prefix_hit hit = { .reason = "nothing is cached under this salt" };
     const int32_t salt_node = prefix_find_salt(p, salt_text(salt));
-    *best = (place){ .node = NONE, .slot = NONE };
+    *best = (place){ .node = NONE, .entry = NONE };
     if (salt_node == NONE) return hit;
     const way w = follow(p, sequence, salt_node);
     if (has_states(p))
@@ -98,10 +100,10 @@ weir_prefix_hit prefix_find(
     hit.n_matched = w.before + w.n_same;
     hit.n_rows = best->at;
     hit.is_left = hit.n_matched < sequence->n_tokens && goes_on(p, &w);
-    hit.is_rewritten = hit.is_left && is_before_answer(p, best->slot);
-    hit.reason = hit.n_matched >= sequence->n_tokens ? "the whole text is kept"
-                 : hit.n_matched > 0                 ? "the nearest kept text ends or differs here"
-                                                     : "no kept text begins like this";
+    hit.is_rewritten = hit.is_left && is_before_answer(p, best->entry);
+    hit.reason = hit.n_matched >= sequence->n_tokens ? "the whole sequence is cached"
+                 : hit.n_matched > 0 ? "the nearest cached sequence ends or differs here"
+                                     : "no cached sequence begins like this";
     if (hit.n_matched == 0 ||
         (best->node != NONE && (best->at == hit.n_matched || best->at == most)))
         return hit;
@@ -109,7 +111,7 @@ weir_prefix_hit prefix_find(
         hit.reason = best->node == NONE ? "no recurrent state is kept on the common part"
                                         : "the last recurrent state on the common part is here";
     else if (p->is_paged)
-        hit.reason = "this KV format continues texts at multiples of 64 tokens";
+        hit.reason = "this KV format continues sequences at multiples of 64 tokens";
     return hit;
 }
 
@@ -118,9 +120,9 @@ int32_t weir_prefix_match_length(
 )
 {
     place best;
-    const weir_kv_sequence text = { .tokens = (int32_t *)tokens,
-                                    .n_tokens = n_tokens }; /* The sequence is only read. */
-    return prefix_find(prefix, &text, salt, n_tokens, &best).n_rows;
+    const weir_kv_sequence sequence = { .tokens = (int32_t *)tokens,
+                                        .n_tokens = n_tokens }; /* The sequence is only read. */
+    return prefix_find(prefix, &sequence, salt, n_tokens, &best).n_rows;
 }
 
 bool weir_prefix_can_match(const weir_prefix *prefix)
@@ -133,9 +135,9 @@ int32_t weir_prefix_shared_rows(
 )
 {
     place best;
-    const weir_kv_sequence text = { .tokens = (int32_t *)tokens,
-                                    .n_tokens = n_tokens }; /* The sequence is only read. */
-    (void)prefix_find(prefix, &text, salt, n_tokens, &best);
+    const weir_kv_sequence sequence = { .tokens = (int32_t *)tokens,
+                                        .n_tokens = n_tokens }; /* The sequence is only read. */
+    (void)prefix_find(prefix, &sequence, salt, n_tokens, &best);
     if (prefix->heads == 0 || best.node == NONE) return 0;
     /* The sequences that hold a run hold all above it. */
     int32_t i = best.node, rows = best.at / RUN * RUN;
@@ -166,8 +168,8 @@ static bool has_state(
 )
 {
     *state = NULL;
-    if (at->slot == NONE || sequence->recurrent_bytes == 0) return true;
-    *state = prefix_read_state(p, at->slot);
+    if (at->entry == NONE || sequence->recurrent_bytes == 0) return true;
+    *state = prefix_read_state(p, at->entry);
     return *state != NULL;
 }
 
@@ -178,7 +180,7 @@ static void use_runs(weir_prefix *p, const place *end)
         prefix_use_run(p, i);
 }
 
-/* True if there is memory for the table of so many rows once its own is free. */
+/* True if there is memory for a table of this many rows once its own is free. */
 static bool can_grow(const weir_prefix *p, const weir_kv_sequence *sequence, int32_t rows)
 {
     const int64_t n_blocks = (rows + RUN - 1) / RUN;
@@ -191,8 +193,8 @@ static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end, c
 {
     WEIR_ASSERT(prefix_share(p, sequence, end)); /* can_grow */
     use_runs(p, end); /* nodes in use are in no order, so moving them in it costs nothing */
-    if (end->slot == NONE) return;
-    prefix_use_state(p, end->slot);
+    if (end->entry == NONE) return;
+    prefix_use_state(p, end->entry);
     if (state == NULL) return; /* a sequence that only carries rows to a file */
     weir_ledger_copy(sequence->ledger, sequence->recurrent, state, sequence->recurrent_bytes);
     sequence->recurrent_dirty = true;
@@ -214,7 +216,7 @@ weir_prefix_hit weir_prefix_match(
     }
     if (best.node != NONE && !can_grow(prefix, sequence, best.at))
         return (weir_prefix_hit){ .n_matched = hit.n_matched, .reason = no_table };
-    if (hit.is_rewritten) prefix_leave_answer(prefix, best.slot);
+    if (hit.is_rewritten) prefix_leave_answer(prefix, best.entry);
     if (best.node != NONE) give(prefix, sequence, &best, state);
     return hit;
 }
@@ -232,7 +234,7 @@ weir_prefix_hit weir_prefix_extend(
                                 .n_matched = hit.n_matched,
                                 .reason = hit.reason };
     if (best.node == NONE || best.at < wanted) return nothing;
-    if (best.slot != NONE && prefix->slots[best.slot].memory == NONE) {
+    if (best.entry != NONE && prefix->entries[best.entry].memory == NONE) {
         nothing.reason = "its state is on disk";
         return nothing;
     }

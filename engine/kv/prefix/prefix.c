@@ -1,5 +1,5 @@
 /* engine/kv/prefix/prefix.c - the tree: its memory, and insert. Matching is in match.c, states in
- * states.c, reclaiming in reclaim.c, whole sequences in texts.c. */
+ * states.c, reclaiming in reclaim.c, whole sequences in sequences.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
         prefix->classes++;
     prefix->all_pruned_bytes = pruned_bytes(&prefix->limits);
     prefix->transfer_bytes = prefix_transfer_bytes(&prefix->limits);
-    prefix->n_slots = prefix->limits.n_snapshots + prefix->limits.n_cold;
+    prefix->n_entries = prefix->limits.n_snapshots + prefix->limits.n_cold;
     return prefix->all_pruned_bytes != SIZE_MAX && prefix->limits.n_nodes >= 0 &&
            prefix->limits.n_nodes < INT32_MAX - 64 && prefix->limits.n_snapshots >= 0 &&
            weir_mul_size(&prefix->node_bytes, nodes, sizeof(node)) &&
@@ -29,10 +29,10 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
            weir_mul_size(&prefix->order_bytes, nodes, ORDERS * sizeof(int32_t)) &&
            weir_mul_size(&prefix->changed_bytes, nodes, sizeof(int32_t)) &&
            weir_mul_size(
-               &prefix->slot_bytes, (size_t)prefix->n_slots,
-               sizeof(slot) + STATE_ORDERS * sizeof(int32_t)
+               &prefix->entry_bytes, (size_t)prefix->n_entries,
+               sizeof(snapshot_entry) + STATE_ORDERS * sizeof(int32_t)
            ) &&
-           weir_add_size(&prefix->slot_bytes, prefix->slot_bytes, states * sizeof(int32_t)) &&
+           weir_add_size(&prefix->entry_bytes, prefix->entry_bytes, states * sizeof(int32_t)) &&
            weir_mul_size(
                &prefix->state_bytes, states, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63
            );
@@ -57,7 +57,7 @@ size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
     const weir_kv_spec none = { 0 };
     size_t bytes;
     return measure(&prefix, &none) &&
-                   weir_add_size(&bytes, prefix.slot_bytes, prefix.state_bytes) &&
+                   weir_add_size(&bytes, prefix.entry_bytes, prefix.state_bytes) &&
                    weir_add_size(&bytes, bytes, prefix.transfer_bytes) &&
                    weir_add_size(&bytes, bytes, prefix.all_pruned_bytes)
                ? bytes
@@ -78,12 +78,12 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
     WEIR_TRY(take(p, (void **)&p->idle_pages, p->idle_bytes, error));
     WEIR_TRY(take(p, (void **)&p->orders, p->order_bytes, error));
     WEIR_TRY(take(p, (void **)&p->changed, p->changed_bytes, error));
-    if (p->slot_bytes > 0) {
+    if (p->entry_bytes > 0) {
         WEIR_TRY(weir_ledger_alloc(
-            p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS, p->slot_bytes, error
+            p->ledger, (void **)&p->entries, WEIR_ACCOUNT_SNAPSHOTS, p->entry_bytes, error
         ));
-        p->state_orders = (int32_t *)(p->slots + p->n_slots);
-        p->owners = p->state_orders + (int64_t)STATE_ORDERS * p->n_slots;
+        p->state_orders = (int32_t *)(p->entries + p->n_entries);
+        p->owners = p->state_orders + (int64_t)STATE_ORDERS * p->n_entries;
     }
     if (p->transfer_bytes > 0)
         WEIR_TRY(weir_ledger_alloc(
@@ -142,7 +142,7 @@ weir_status weir_prefix_open(
         return status;
     }
     open_nodes(prefix);
-    prefix_open_slots(prefix);
+    prefix_open_entries(prefix);
     weir_kv_watch(store, prefix->changed);
     prefix->is_open = true;
     *out = prefix;
@@ -171,7 +171,7 @@ void weir_prefix_close(weir_prefix *prefix)
     weir_ledger_free(ledger, prefix->idle_pages, WEIR_ACCOUNT_PAGE_TABLES, prefix->idle_bytes);
     weir_ledger_free(ledger, prefix->orders, WEIR_ACCOUNT_PAGE_TABLES, prefix->order_bytes);
     weir_ledger_free(ledger, prefix->changed, WEIR_ACCOUNT_PAGE_TABLES, prefix->changed_bytes);
-    weir_ledger_free(ledger, prefix->slots, WEIR_ACCOUNT_SNAPSHOTS, prefix->slot_bytes);
+    weir_ledger_free(ledger, prefix->entries, WEIR_ACCOUNT_SNAPSHOTS, prefix->entry_bytes);
     weir_ledger_free(ledger, prefix->states, WEIR_ACCOUNT_SNAPSHOTS, prefix->state_bytes);
     weir_ledger_free(ledger, prefix->pruned, WEIR_ACCOUNT_SNAPSHOTS, prefix->all_pruned_bytes);
     free(prefix);
@@ -252,7 +252,7 @@ static bool is_worse(
     const weir_prefix *p, int32_t index, const weir_kv_sequence *sequence, int32_t page
 )
 {
-    return is_cold(p, index) && (is_lost(p, index) || has_idle_page(p, index)) &&
+    return is_cold(p, index) && (is_unreadable(p, index) || has_idle_page(p, index)) &&
            !weir_kv_is_cold(p->store, sequence->table.pages[page]);
 }
 
@@ -281,7 +281,7 @@ static int32_t keep_run(
     int32_t same, index = prefix_nearest_child(p, parent, tokens, n, &same);
     const bool is_whole = index != NONE && same == p->nodes[index].n_tokens;
     if (index != NONE && same == n && !(is_whole && is_worse(p, index, sequence, at / RUN))) {
-        if (n == RUN && !is_lost(p, index)) adopt(p, index, sequence, at / RUN);
+        if (n == RUN && !is_unreadable(p, index)) adopt(p, index, sequence, at / RUN);
         return index;
     }
     if (is_owned(p, sequence, at / RUN)) return NONE;

@@ -14,7 +14,7 @@
  *   2 Nodes that no sequence uses, nor any node below them, can be dropped from the leaves up. When
  *     a sequence is inserted, its whole pages are replaced by those of equal nodes, so that an
  *     unused subtree can be freed.
- *   3 A snapshot slot is free, acquired by a caller, or part of one node. A pinned one stays part
+ *   3 A snapshot entry is free, acquired by a caller, or part of one node. A pinned one stays part
  *     of its node; so does the node, whose pages the caller holds.
  *   4 A page belongs to one node.
  *   5 A name stands for the first tokens of one sequence, and is removed with the node that holds
@@ -65,7 +65,7 @@ typedef struct weir_prefix_hit {
     const char *reason; /* why not more; static text */
     /* Nothing yet: the state of the cached prefix is being read from disk. */
     bool waits;
-    bool is_left; /* the kept text goes on otherwise after n_matched */
+    bool is_left; /* the cached sequence goes on otherwise after n_matched */
     /* So it does, and the sequence continues a turn before its answer. */
     bool is_rewritten;
 } weir_prefix_hit;
@@ -92,7 +92,7 @@ int32_t weir_prefix_shared_rows(
     const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
 );
 
-/* A state after the first `at` tokens of a sequence, in an acquired slot. */
+/* A state after the first `at` tokens of a sequence, in an acquired snapshot entry. */
 typedef struct weir_prefix_snapshot {
     int32_t at;
     float *state;
@@ -109,19 +109,19 @@ typedef enum weir_state_rank {
     WEIR_STATE_RANKS
 } weir_state_rank;
 
-/* Acquires a slot for a state of this rank. A spare state takes only the memory of spare ones, a
- * point not that of ends of turns, as long as these leave some. turn: a number for the states that
- * one turn has where its answer begins and later; 0: it is before. Returns NULL if there is no
- * memory that it may take. */
+/* Acquires a snapshot entry for a state of this rank. A spare state takes only the memory of spare
+ * ones, a point not that of ends of turns, as long as these leave some. turn: a number for the
+ * states that one turn has where its answer begins and later; 0: it is before. Returns NULL if
+ * there is no memory that it may take. */
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn);
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state);
 /* The acquired state goes to disk like the end of a turn, if there is room, until its turn is
  * continued: for the same prompt again. */
-void weir_prefix_spill_snapshot(weir_prefix *prefix, float *state);
+void weir_prefix_demote_snapshot(weir_prefix *prefix, float *state);
 
 /* Inserts the computed rows of a sequence and its states, unless it is pruned (store.h), as far as
  * they are not cached under another salt; its whole pages are replaced by equal cached ones. Takes
- * over the slots; drops what does not fit.
+ * over the entries; drops what does not fit.
  * `whole_pages`: inserts only pages that the sequence will not write to any more, for a sequence
  * that continues; later snapshots stay with the caller. Returns their number; they are the last
  * ones. */
@@ -153,7 +153,7 @@ weir_lower_tier *weir_prefix_lower_tier(const weir_prefix *prefix);
 /* Makes the last state on the computed tokens of a cached sequence the end of its turn. */
 void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt);
 
-/* ---- texts as they are kept, for what writes them to files ---- A salt that comes out of here may
+/* ---- cached sequences, for what writes them to files ---- A salt that comes out of here may
  * go into weir_prefix_match, also the one that stands for none. */
 
 enum { WEIR_PREFIX_WAITS = -1 };
@@ -190,7 +190,7 @@ bool weir_prefix_next(
     char salt[WEIR_PREFIX_SALT + 1], char name[WEIR_PREFIX_NAME + 1]
 );
 
-/* ---- texts that will be dropped, for what saves them before ---------------------------------- */
+/* ---- sequences that will be dropped, for what saves them before ------------------------------ */
 /* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
  * this many pages are free, or that would lose the end of a turn before this many turns end (or
  * half of all states). Counts only tokens not shared with other sequences and not tried before.

@@ -54,7 +54,7 @@ typedef struct node {
     int32_t parent; /* NONE: not in use */
     int32_t children; /* their binary tree: 0: none, i: the node i, -i: the branch in node i */
     int32_t next; /* not in use: the next such */
-    /* First slot of its own; first slot of its children's. */
+    /* First entry of its own; first entry of its children's. */
     int32_t snapshot, below;
     int32_t n_busy; /* children that are not droppable */
     int32_t leaf_place, block_place; /* in its order */
@@ -70,22 +70,22 @@ typedef struct node {
 } node;
 static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
 
-typedef enum slot_state {
-    SLOT_FREE,
-    SLOT_LENT,
-    SLOT_KEPT,
-    SLOT_LEFT /* removed from its node: free once it is not pinned */
-} slot_state;
+typedef enum entry_state {
+    ENTRY_FREE,
+    ENTRY_ACQUIRED,
+    ENTRY_ATTACHED,
+    ENTRY_DETACHED /* removed from its node: free once it is not pinned */
+} entry_state;
 /* Orders of kept states: those in memory by rank, and those on disk or on the way there. */
 enum { ORDER_COLD_STATES = WEIR_STATE_RANKS, STATE_ORDERS };
 
-/* A state. There are slots for all in memory and on disk. */
-typedef struct slot {
-    slot_state state;
+/* A state. There are entries for all in memory and on disk. */
+typedef struct snapshot_entry {
+    entry_state state;
     weir_state_rank rank;
     /* offset: of the node's tokens, 1 .. 64. */
     int32_t node, offset;
-    int32_t next; /* of the node's; or the next free slot */
+    int32_t next; /* of the node's; or the next free entry */
     int32_t next_below, before_below; /* of the parent's `below` */
     /* The nearest state before it on its path, as found when it was attached or used last; NONE:
      * none. The first of those that have this state there, and the others that have the same. */
@@ -95,19 +95,19 @@ typedef struct slot {
     int32_t block; /* on disk; NONE: not there. With memory, it moves */
     int32_t pins; /* by callers, and by its move */
     bool was_read; /* from disk */
-    bool spills; /* to disk, though it is no end of a turn, until its turn is continued */
+    bool demotes; /* to disk, though it is no end of a turn, until its turn is continued */
     int32_t end; /* the last state of its turn, which may be another turn's by now */
     int64_t turn; /* 0: none */
     int64_t worth; /* state_order.c */
     uint64_t last_use;
-} slot;
+} snapshot_entry;
 
 /* States that may be written or read at once. */
 enum { STATE_MOVES = 8 };
 
 /* A state that is being written or read (state_moves.c). */
 typedef struct state_move {
-    int32_t slot, block, memory;
+    int32_t entry, block, memory;
     int64_t number; /* in order of their begin */
     bool is_begun; /* the engine thread's: it is in use */
     bool is_read;
@@ -136,7 +136,7 @@ typedef struct name {
     int32_t node, offset;
 } name;
 
-/* A search for a sequence that will be dropped, which goes on in the next call (texts.c). */
+/* A search for a sequence that will be dropped, which goes on in the next call (sequences.c). */
 typedef struct victim_search {
     bool is_begun, has_found;
     int32_t at; /* of all runs: the next one; NONE: at the end */
@@ -158,12 +158,12 @@ struct weir_prefix {
     int32_t *orders; /* [ORDERS, n_nodes] heaps */
     int32_t order_size[ORDERS];
     int32_t *changed; /* [n_nodes] the store's (weir_kv_watch) */
-    slot *slots; /* [n_slots] */
-    int32_t n_slots; /* n_snapshots + n_cold */
+    snapshot_entry *entries; /* [n_entries] */
+    int32_t n_entries; /* n_snapshots + n_cold */
     /* Of n_memory: n_snapshots, and one for each move. */
-    int32_t *owners; /* [n_memory] the slot that has this memory; or the next free one */
+    int32_t *owners; /* [n_memory] the entry that has this memory; or the next free one */
     float *states; /* [n_memory, snapshot_bytes] */
-    size_t node_bytes, page_bytes, idle_bytes, order_bytes, changed_bytes, slot_bytes, state_bytes,
+    size_t node_bytes, page_bytes, idle_bytes, order_bytes, changed_bytes, entry_bytes, state_bytes,
         all_pruned_bytes;
     /* [limits.n_pruned], followed by the memory of their parts. */
     pruned_entry *pruned;
@@ -173,8 +173,8 @@ struct weir_prefix {
     weir_kv_pages block, sink_block; /* pages of each */
     weir_kv_pages droppable_pages; /* idle pages of droppable nodes */
     int64_t n_idle_cold;
-    /* [STATE_ORDERS, n_slots] heaps of kept slots; their sizes; the worth of the last one that
-     * went. */
+    /* [STATE_ORDERS, n_entries] heaps of attached entries; their sizes; the worth of the last one
+     * that went. */
     int32_t *state_orders;
     int32_t n_ordered[STATE_ORDERS];
     int64_t floors[STATE_ORDERS];
@@ -185,7 +185,7 @@ struct weir_prefix {
     int32_t oldest, newest; /* of all runs, by last_use */
     int32_t walk; /* of them, where weir_prefix_next ended; NONE: at the end */
     victim_search search;
-    int32_t free_slot, free_memory, n_free_memory;
+    int32_t free_entry, free_memory, n_free_memory;
     bool is_paged; /* only whole runs (store.h 5) */
     bool is_open;
     /* Of the node that is being created: not dropped with its last sequence. */
@@ -198,7 +198,7 @@ struct weir_prefix {
 
 /* A point of the tree: after `offset` tokens of a node. */
 typedef struct place {
-    int32_t node, offset, at, slot;
+    int32_t node, offset, at, entry;
 } place;
 
 /* ---- prefix.c -------------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ weir_prefix_hit prefix_find(
 /* Shares the pages down to the place, deepest first. False: there is no memory for the table. */
 bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
 
-/* ---- texts.c --------------------------------------------------------------------------------- */
+/* ---- sequences.c ----------------------------------------------------------------------------- */
 /* Removes the name from the tree. */
 void prefix_unname(weir_prefix *p, const char *text);
 
@@ -266,22 +266,22 @@ void prefix_drop_leaf(weir_prefix *p, int32_t index);
 bool prefix_free_node(weir_prefix *p, int32_t parent);
 
 /* ---- states.c -------------------------------------------------------------------------------- */
-void prefix_open_slots(weir_prefix *p);
+void prefix_open_entries(weir_prefix *p);
 /* Attaches an acquired state to the node, `offset` tokens into it. Of two after the same tokens the
  * older one stays: they are equal. */
 void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state);
-/* Removes the slot from its node. */
+/* Removes the entry from its node. */
 void prefix_detach(weir_prefix *p, int32_t index);
 /* The same, for want of room in memory or on disk. */
 void prefix_drop_state(weir_prefix *p, int32_t index);
-/* Of a slot that is not pinned. */
-void prefix_free_slot(weir_prefix *p, int32_t index);
+/* Of an entry that is not pinned. */
+void prefix_free_entry(weir_prefix *p, int32_t index);
 /* States that memory has room for. Those that move do not count: they have theirs. */
-int32_t prefix_room(const weir_prefix *p);
+int32_t prefix_free_states(const weir_prefix *p);
 /* Makes room for a state of this rank, if need be for that of another one, which is then written to
  * disk or dropped. keeps_ends: drops no end of a turn that could be written later. False: there is
  * no room. */
-bool prefix_make_room(weir_prefix *p, weir_state_rank rank, bool keeps_ends);
+bool prefix_reclaim_state(weir_prefix *p, weir_state_rank rank, bool keeps_ends);
 int32_t prefix_pop_memory(weir_prefix *p); /* there is room, or a move may begin */
 void prefix_give_memory(weir_prefix *p, int32_t memory);
 /* A state that has this block now goes to disk; it leaves its memory; it is in memory again, and
@@ -291,14 +291,14 @@ void prefix_leave_memory(weir_prefix *p, int32_t index);
 void prefix_return_state(weir_prefix *p, int32_t index);
 /* The state was used. */
 void prefix_use_state(weir_prefix *p, int32_t index);
-/* The answer behind this state, of the same turn, is not continued. */
+/* The answer after this state, of the same turn, is not continued. */
 void prefix_leave_answer(weir_prefix *p, int32_t index);
 /* True if this many ends of turns, or half of all states, can be added before this state goes;
  * NONE: before any end of a turn does. */
-bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot);
+bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t entry);
 
 /* ---- state_order.c --------------------------------------------------------------------------- */
-/* Puts a slot that is on a node in the order of its rank, as used now, and takes it out. */
+/* Puts an entry that is on a node in the order of its rank, as used now, and takes it out. */
 void prefix_order_state(weir_prefix *p, int32_t index);
 void prefix_unorder_state(weir_prefix *p, int32_t index);
 /* Takes it out before its rank or memory changes and it is put in again. */
@@ -311,16 +311,16 @@ int32_t prefix_next_state(const weir_prefix *p, weir_state_rank rank);
 int32_t prefix_first_state(const weir_prefix *p, int which);
 /* True if `a` goes before `b` of the same order. */
 bool prefix_state_goes_before(const weir_prefix *p, int32_t a, int32_t b);
-/* Slots of ends of turns that are not pinned and are dropped before this one, at most `most`. */
-int32_t prefix_ends_before(const weir_prefix *p, int32_t slot, int32_t most);
+/* Entries of ends of turns that are not pinned and are dropped before this one, at most `most`. */
+int32_t prefix_ends_before(const weir_prefix *p, int32_t entry, int32_t most);
 
 /* ---- state_tier.c ---------------------------------------------------------------------------- */
-size_t prefix_state_room(const weir_prefix_limits *limits); /* bytes of a state on disk */
+size_t prefix_state_stride(const weir_prefix_limits *limits); /* bytes of a state on disk */
 size_t prefix_transfer_bytes(const weir_prefix_limits *limits);
 size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits);
 WEIR_MUST_CHECK weir_status prefix_open_tier(weir_prefix *p, weir_error *error);
 /* States that fit on disk in addition, at most as many as fit in memory. */
-int32_t prefix_cold_room(const weir_prefix *p);
+int32_t prefix_free_cold_states(const weir_prefix *p);
 /* Begins to write a state to disk, for which a write may begin. False: there is no room. */
 bool prefix_demote_state(weir_prefix *p, int32_t index);
 /* The state, as a use of it, until moves are ended. NULL: it is being read from disk, or cannot be
@@ -331,12 +331,12 @@ const float *prefix_read_state(weir_prefix *p, int32_t index);
 WEIR_MUST_CHECK weir_status prefix_open_moves(weir_prefix *p, weir_error *error);
 void prefix_close_moves(weir_prefix *p); /* also if they were not opened */
 void prefix_free_block(weir_prefix *p, int32_t block); /* of the file */
-/* The move of a slot; NULL: it does not move. */
-state_move *prefix_move_of(weir_prefix *p, int32_t slot);
+/* The move of an entry; NULL: it does not move. */
+state_move *prefix_move_of(weir_prefix *p, int32_t entry);
 /* True if a read, or a write, may begin; a write of what is no end of a turn. */
 bool prefix_may_move(const weir_prefix *p, bool is_read);
-bool prefix_may_spill(const weir_prefix *p);
-/* Begins to write the slot's state, or to read it to this memory. */
+bool prefix_may_demote(const weir_prefix *p);
+/* Begins to write the entry's state, or to read it to this memory. */
 void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_read);
 
 /* ---- small ones ------------------------------------------------------------------------------ */
@@ -359,7 +359,7 @@ static inline bool is_cold(const weir_prefix *p, int32_t index)
     return p->heads > 0 && weir_kv_is_cold(p->store, pages_of(p, index)[0]);
 }
 
-static inline bool is_lost(const weir_prefix *p, int32_t index)
+static inline bool is_unreadable(const weir_prefix *p, int32_t index)
 {
     return p->heads > 0 && weir_kv_is_unreadable(p->store, pages_of(p, index)[0]);
 }
@@ -387,18 +387,18 @@ static inline float *state_at(const weir_prefix *p, int32_t memory)
     return p->states + (size_t)memory * state_floats(p);
 }
 
-/* Of a slot that has memory. */
+/* Of an entry that has memory. */
 static inline float *state_of(const weir_prefix *p, int32_t index)
 {
-    return state_at(p, p->slots[index].memory);
+    return state_at(p, p->entries[index].memory);
 }
 
-static inline int32_t slot_of(const weir_prefix *p, const float *state)
+static inline int32_t entry_of(const weir_prefix *p, const float *state)
 {
     return p->owners[(size_t)(state - p->states) / state_floats(p)];
 }
 
-static inline int state_order_of(const slot *s)
+static inline int state_order_of(const snapshot_entry *s)
 {
     return s->block != NONE ? ORDER_COLD_STATES : (int)s->rank;
 }
@@ -415,7 +415,7 @@ static inline bool has_idle_page(const weir_prefix *p, int32_t index)
 /* Tokens before the state. */
 static inline int32_t tokens_of_state(const weir_prefix *p, int32_t index)
 {
-    return p->nodes[p->slots[index].node].depth * RUN + p->slots[index].offset;
+    return p->nodes[p->entries[index].node].depth * RUN + p->entries[index].offset;
 }
 
 /* States that ends of turns leave to others; the same for ends that a later turn continues. */

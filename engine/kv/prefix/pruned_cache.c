@@ -14,7 +14,7 @@ size_t pruned_bytes(const weir_prefix_limits *limits)
 {
     size_t entries;
     if (limits->n_pruned == 0) return 0;
-    if (limits->n_pruned < 0 || limits->n_pruned > WEIR_CUT_TEXTS ||
+    if (limits->n_pruned < 0 || limits->n_pruned > WEIR_PRUNED_ENTRIES ||
         !weir_mul_size(&entries, 2 * (size_t)limits->n_pruned, sizeof(pruned_entry)) ||
         !weir_add_size(&entries, rounded(entries), limits->pruned_bytes))
         return SIZE_MAX;
@@ -253,12 +253,11 @@ pruned_entry *pruned_make(
         &made, snapshot_bytes, weir_table_snapshot_bytes(table, p->store), policy_bytes,
         content->state_bytes
     );
-    *reason =
-        "it takes more memory than all kept texts have that a policy watched; raise kv.policy.kept";
+    *reason = "it takes more memory than the pruned cache has; raise kv.policy.kept";
     if (made.bytes > p->limits.pruned_bytes) return NULL;
     drop_beginnings(p, content, made.is_point);
-    *reason =
-        is_spare ? "kept texts that are continued need the memory" : "another one is being saved";
+    *reason = is_spare ? "cached sequences that are continued need the memory"
+                       : "another one is being saved";
     pruned_entry *const entry = take_entry(p, &made);
     if (entry == NULL) return NULL;
     char *const base = p->pruned_memory + made.at;

@@ -5,7 +5,7 @@
 #include "engine/kv/prefix/prefix_internal.h"
 #include "engine/kv/prefix/pruned_cache.h"
 
-enum { WEIR_CUT_TEXTS = 1024 };
+enum { WEIR_PRUNED_ENTRIES = 1024 };
 
 /* An entry, and the offsets of its parts in the block, from `at` on: tokens, recurrent state, table
  * snapshot, text and state of the policy. */
@@ -23,7 +23,7 @@ struct pruned_entry {
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
 };
 
-/* The first n_pruned are ends of turns, those behind them, as many, are points. */
+/* The first n_pruned are ends of turns, those after them, as many, are points. */
 static inline int32_t pruned_places(const weir_prefix *p)
 {
     return p->pruned != NULL ? 2 * p->limits.n_pruned : 0;

@@ -20,23 +20,23 @@ static pruned_entry *wished(const weir_prefix *p, const weir_pruned_query *wish)
 }
 
 static weir_status hold(
-    weir_prefix *prefix, pruned_entry *text, weir_kv_sequence *sequence, weir_pruned_entry *content
+    weir_prefix *prefix, pruned_entry *entry, weir_kv_sequence *sequence, weir_pruned_entry *content
 )
 {
-    const char *const base = prefix->pruned_memory + text->at;
-    WEIR_TRY(weir_table_snapshot_restore(base + text->snapshot, &sequence->table, prefix->store));
-    text->n_holds++;
+    const char *const base = prefix->pruned_memory + entry->at;
+    WEIR_TRY(weir_table_snapshot_restore(base + entry->snapshot, &sequence->table, prefix->store));
+    entry->n_holds++;
     *content = (weir_pruned_entry
-    ){ .tokens = pruned_tokens(prefix, text),
-       .n_tokens = text->n_tokens,
-       .salt = text->salt,
-       .name = text->name,
-       .past = text->past,
-       .policy = base + text->policy,
-       .recurrent = has_states(prefix) ? (const float *)(base + text->recurrent) : NULL,
-       .state = base + text->state,
-       .state_bytes = text->state_bytes,
-       .entry = (int32_t)(text - prefix->pruned) };
+    ){ .tokens = pruned_tokens(prefix, entry),
+       .n_tokens = entry->n_tokens,
+       .salt = entry->salt,
+       .name = entry->name,
+       .past = entry->past,
+       .policy = base + entry->policy,
+       .recurrent = has_states(prefix) ? (const float *)(base + entry->recurrent) : NULL,
+       .state = base + entry->state,
+       .state_bytes = entry->state_bytes,
+       .entry = (int32_t)(entry - prefix->pruned) };
     return WEIR_OK;
 }
 
@@ -45,8 +45,8 @@ weir_status weir_pruned_pin(
     weir_pruned_entry *content
 )
 {
-    pruned_entry *const text = wished(prefix, wish);
-    return text != NULL ? hold(prefix, text, sequence, content) : WEIR_ENOTFOUND;
+    pruned_entry *const entry = wished(prefix, wish);
+    return entry != NULL ? hold(prefix, entry, sequence, content) : WEIR_ENOTFOUND;
 }
 
 weir_status weir_pruned_pin_next(

@@ -56,10 +56,11 @@ static void explain(
 {
     if (hit->n_matched > 0) return;
     if (kin == OTHER_CHOICE)
-        hit->reason = "texts of this KV policy are kept, under another budget or with other "
+        hit->reason = "sequences of this KV policy are cached, under another budget or with other "
                       "protected rows";
     if (kin == OTHER_POLICY && pruned_begins(p, entry, s->tokens, s->most))
-        hit->reason = "this text is kept under another KV policy, or under other options of it";
+        hit->reason =
+            "this sequence is cached under another KV policy, or under other options of it";
 }
 
 /* The longest entry that is a prefix of the tokens; of two, the end of a turn. */
@@ -76,8 +77,9 @@ static pruned_entry *find(const weir_prefix *p, const search *s, weir_prefix_hit
                       same = common(pruned_tokens(p, entry), s->tokens, n < s->most ? n : s->most);
         if (same > hit->n_matched) {
             hit->n_matched = same;
-            hit->reason = "a text that its KV policy watched is continued where a turn of it ended "
-                          "or a chunk of its prompt was kept, and the nearest one differs here";
+            hit->reason =
+                "a sequence that its KV policy watched is continued where a turn of it ended "
+                "or a chunk of its prompt was kept, and the nearest one differs here";
         }
         if (same == n && (best == NULL || n > best->n_tokens)) best = entry;
         if (same < n && same < s->most && !entry->is_point && same > left) left = same;
@@ -101,7 +103,7 @@ static const char *give(
             base + entry->state, entry->state_bytes, NULL
         ) != WEIR_OK) {
         weir_kv_truncate(&sequence->table, prefix->store, 0);
-        return "the KV policy's state of the kept text cannot be used";
+        return "the KV policy's state of the cached sequence cannot be used";
     }
     sequence->n_computed = entry->n_tokens;
     if (sequence->recurrent_bytes > 0)
@@ -117,7 +119,7 @@ weir_prefix_hit weir_pruned_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, bool again
 )
 {
-    weir_prefix_hit hit = { .reason = "no text of this KV policy is kept under this salt" };
+    weir_prefix_hit hit = { .reason = "no sequence of this KV policy is cached under this salt" };
     search s = {
         .tokens = sequence->tokens, .most = sequence->n_tokens - 1, .salt = salt, .again = again
     };
@@ -135,11 +137,11 @@ weir_prefix_hit weir_pruned_match(
     hit.n_rows = entry->n_tokens;
     hit.is_rewritten = entry->stands_for_end;
     if (entry->is_point) {
-        hit.reason = "the prompt of a kept text is continued after one of its chunks";
+        hit.reason = "the prompt of a cached sequence is continued after one of its chunks";
     } else {
         hit.n_matched = entry->n_tokens;
         hit.is_left = false;
-        hit.reason = "all of a kept text is continued";
+        hit.reason = "all of a cached sequence is continued";
     }
     return hit;
 }

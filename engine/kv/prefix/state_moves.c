@@ -1,17 +1,6 @@
-/* engine/kv/prefix/state_moves.c - writes recurrent states to disk, and reads them, on a thread.
- *
- * The engine thread begins a move: it takes a block of the file, or memory for the bytes, and pins
- * the slot, so that both stay what they are. The thread copies between memory and an aligned
- * buffer, and writes or reads that. Between two steps the engine thread ends the moves that are
- * done. Until then
- *   a state that is being written is matched in its memory
- *   a state that is being read is on disk, and a sequence that continues there waits
- * What was read stays in memory until the moves are ended once more: by then the sequences that
- * waited for it have copied it, or are gone. Nothing is written to a sequence here.
- *
- * Each move holds the memory of one state, of which there are as many more than n_snapshots as
- * states may move. Reads go first: requests wait for them. While there are none, the thread
- * truncates a file that has no state. */
+/* engine/kv/prefix/state_moves.c - writes and reads recurrent states on a thread; the engine thread
+ * begins moves, and ends them between steps (docs/decisions/0045-states.md). Until then a state
+ * that is being written is matched in its memory, and one that is being read is on disk. */
 #include <string.h>
 
 #include "engine/base/log.h"
@@ -39,7 +28,7 @@ static state_move *next_queued(state_moves *m)
 
 static void transfer(weir_prefix *p, state_move *move)
 {
-    const size_t all = prefix_state_room(&p->limits);
+    const size_t all = prefix_state_stride(&p->limits);
     float *const state = state_at(p, move->memory);
     if (move->is_read) {
         move->status =
@@ -121,10 +110,10 @@ int32_t weir_prefix_moves(const weir_prefix *prefix)
     return prefix != NULL ? prefix->moves.n_begun : 0;
 }
 
-state_move *prefix_move_of(weir_prefix *p, int32_t slot)
+state_move *prefix_move_of(weir_prefix *p, int32_t entry)
 {
     for (state_move *one = p->moves.all; one < p->moves.all + p->moves.most; one++)
-        if (one->is_begun && one->slot == slot) return one;
+        if (one->is_begun && one->entry == entry) return one;
     return NULL;
 }
 
@@ -134,10 +123,10 @@ bool prefix_may_move(const weir_prefix *p, bool is_read)
     return m->n_begun < m->most && (is_read || m->n_writing < m->most - 1);
 }
 
-bool prefix_may_spill(const weir_prefix *p)
+bool prefix_may_demote(const weir_prefix *p)
 {
     return prefix_may_move(p, false) && p->moves.n_writing < p->moves.most - 2 &&
-           prefix_cold_room(p) > 0;
+           prefix_free_cold_states(p) > 0;
 }
 
 void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_read)
@@ -146,13 +135,13 @@ void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_re
     state_move *move = m->all;
     while (move->is_begun) move++;
     WEIR_ASSERT(move < m->all + m->most);
-    p->slots[index].pins++;
+    p->entries[index].pins++;
     m->n_begun++;
     m->n_reading += is_read;
     m->n_writing += !is_read;
     weir_worker_lock(&m->worker);
-    *move = (state_move){ .slot = index,
-                          .block = p->slots[index].block,
+    *move = (state_move){ .entry = index,
+                          .block = p->entries[index].block,
                           .memory = memory,
                           .number = m->n_all++,
                           .is_begun = true,
@@ -167,7 +156,7 @@ void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_re
 /* ---- ending ---------------------------------------------------------------------------------- */
 static void end(weir_prefix *p, state_move *move)
 {
-    p->slots[move->slot].pins--;
+    p->entries[move->entry].pins--;
     p->moves.n_begun--;
     p->moves.n_reading -= move->is_read && !move->is_here;
     p->moves.n_writing -= !move->is_read;
@@ -188,27 +177,27 @@ static void fail(weir_prefix *p, const state_move *move)
 /* The state leaves its memory. Not while others read that. */
 static bool end_write(weir_prefix *p, state_move *move)
 {
-    slot *const own = &p->slots[move->slot];
+    snapshot_entry *const own = &p->entries[move->entry];
     if (own->pins > 1) return false;
     end(p, move);
     if (move->status != WEIR_OK) fail(p, move);
     p->stats.snapshots_out += move->status == WEIR_OK;
-    if (own->state == SLOT_LEFT)
-        prefix_free_slot(p, move->slot);
+    if (own->state == ENTRY_DETACHED)
+        prefix_free_entry(p, move->entry);
     else if (move->status != WEIR_OK)
-        prefix_drop_state(p, move->slot);
+        prefix_drop_state(p, move->entry);
     else
-        prefix_leave_memory(p, move->slot);
+        prefix_leave_memory(p, move->entry);
     return true;
 }
 
 /* The state is in memory, and on disk, until the moves are ended once more. */
 static bool end_read(weir_prefix *p, state_move *move)
 {
-    slot *const own = &p->slots[move->slot];
+    snapshot_entry *const own = &p->entries[move->entry];
     if (move->status != WEIR_OK) fail(p, move);
     p->stats.snapshots_back += move->status == WEIR_OK;
-    if (move->status == WEIR_OK && own->state == SLOT_KEPT) {
+    if (move->status == WEIR_OK && own->state == ENTRY_ATTACHED) {
         own->memory = move->memory;
         p->moves.n_reading--;
         move->is_here = true;
@@ -216,10 +205,10 @@ static bool end_read(weir_prefix *p, state_move *move)
     }
     end(p, move);
     prefix_give_memory(p, move->memory);
-    if (own->state == SLOT_LEFT)
-        prefix_free_slot(p, move->slot);
+    if (own->state == ENTRY_DETACHED)
+        prefix_free_entry(p, move->entry);
     else
-        prefix_drop_state(p, move->slot);
+        prefix_drop_state(p, move->entry);
     return true;
 }
 
@@ -227,19 +216,19 @@ static bool end_read(weir_prefix *p, state_move *move)
  * the second time: most ends of turns are continued once. */
 static bool end_stay(weir_prefix *p, state_move *move)
 {
-    slot *const own = &p->slots[move->slot];
-    const bool stays = own->state == SLOT_KEPT && move->is_used &&
-                       (own->was_read || prefix_room(p) > 0) &&
-                       prefix_make_room(p, own->rank, true);
+    snapshot_entry *const own = &p->entries[move->entry];
+    const bool stays = own->state == ENTRY_ATTACHED && move->is_used &&
+                       (own->was_read || prefix_free_states(p) > 0) &&
+                       prefix_reclaim_state(p, own->rank, true);
     if (!stays && own->pins > 1) return false;
     end(p, move);
     own->was_read = own->was_read || move->is_used;
-    if (own->state == SLOT_LEFT)
-        prefix_free_slot(p, move->slot);
+    if (own->state == ENTRY_DETACHED)
+        prefix_free_entry(p, move->entry);
     else if (stays)
-        prefix_return_state(p, move->slot);
+        prefix_return_state(p, move->entry);
     else
-        prefix_leave_memory(p, move->slot);
+        prefix_leave_memory(p, move->entry);
     return true;
 }
 
@@ -252,7 +241,7 @@ bool weir_prefix_will_end_moves(weir_prefix *prefix)
     weir_worker_lock(&m->worker);
     for (const state_move *one = m->all; one < m->all + m->most; one++)
         any = any || (one->is_begun && (!one->is_done || (one->is_read && !one->is_here) ||
-                                        prefix->slots[one->slot].pins == 1));
+                                        prefix->entries[one->entry].pins == 1));
     weir_worker_unlock(&m->worker);
     return any;
 }

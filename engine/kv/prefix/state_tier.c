@@ -1,17 +1,11 @@
-/* engine/kv/prefix/state_tier.c - recurrent states on disk.
- *
- * The end of a turn whose memory is taken is written to a file; its slot stays on its node, and
- * gives its memory when the write has ended. A sequence that continues there waits until the state
- * was read. A state that cannot be written or read is dropped, and sequences continue at the one
- * before it. A thread does both (state_moves.c).
- *
- * States take the space of KV blocks that are free on disk, and leave it when blocks need it. The
- * file is a lower tier of its own (lower_tier.h), with one block for each state. */
+/* engine/kv/prefix/state_tier.c - recurrent states on disk, in a lower tier of their own with one
+ * block for each state. They take the space of KV blocks that are free there, and leave it when
+ * blocks need it (docs/decisions/0045-states.md). */
 #include <string.h>
 
 #include "engine/kv/prefix/prefix_internal.h"
 
-size_t prefix_state_room(const weir_prefix_limits *limits)
+size_t prefix_state_stride(const weir_prefix_limits *limits)
 {
     const size_t mask = WEIR_LOWER_TIER_ALIGNMENT - 1;
     return (limits->snapshot_bytes + mask) & ~mask;
@@ -19,7 +13,7 @@ size_t prefix_state_room(const weir_prefix_limits *limits)
 
 size_t prefix_transfer_bytes(const weir_prefix_limits *limits)
 {
-    return limits->n_cold > 0 ? prefix_state_room(limits) + WEIR_LOWER_TIER_ALIGNMENT : 0;
+    return limits->n_cold > 0 ? prefix_state_stride(limits) + WEIR_LOWER_TIER_ALIGNMENT : 0;
 }
 
 size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits)
@@ -29,7 +23,8 @@ size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits)
 
 weir_status prefix_open_tier(weir_prefix *p, weir_error *error)
 {
-    const weir_lower_tier_part part = { .n_pages = 1, .page_bytes = prefix_state_room(&p->limits) };
+    const weir_lower_tier_part part = { .n_pages = 1,
+                                        .page_bytes = prefix_state_stride(&p->limits) };
     const weir_lower_tier_layout layout = {
         .folder = p->limits.disk_folder, .n_blocks = p->limits.n_cold, .n_parts = 1, .parts = &part
     };
@@ -43,22 +38,22 @@ weir_status prefix_open_tier(weir_prefix *p, weir_error *error)
 
 weir_lower_tier *weir_prefix_lower_tier(const weir_prefix *prefix) { return prefix->tier; }
 
-/* ---- room ------------------------------------------------------------------------------------ */
+/* ---- space ----------------------------------------------------------------------------------- */
 /* States that have the space of KV blocks which are free when n_blocks more are taken, less those
  * that are there. */
-static int64_t room_for(const weir_prefix *p, int64_t n_blocks)
+static int64_t free_cold_states(const weir_prefix *p, int64_t n_blocks)
 {
     const weir_lower_tier *const blocks = weir_kv_store_lower_tier(p->store);
     const int64_t free = weir_lower_tier_free_blocks(blocks) - n_blocks,
                   block = (int64_t)weir_kv_block_stride(weir_kv_store_spec(p->store)),
-                  most = free * block / (int64_t)prefix_state_room(&p->limits);
+                  most = free * block / (int64_t)prefix_state_stride(&p->limits);
     const int64_t n = most < p->limits.n_cold ? most : p->limits.n_cold;
     return n - (p->limits.n_cold - weir_lower_tier_free_blocks(p->tier));
 }
 
-int32_t prefix_cold_room(const weir_prefix *p)
+int32_t prefix_free_cold_states(const weir_prefix *p)
 {
-    const int64_t n = p->tier != NULL ? room_for(p, 0) : 0;
+    const int64_t n = p->tier != NULL ? free_cold_states(p, 0) : 0;
     if (n <= 0) return 0;
     return n < p->limits.n_snapshots ? (int32_t)n : p->limits.n_snapshots;
 }
@@ -74,7 +69,7 @@ static bool drop_first(weir_prefix *p)
 void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks)
 {
     if (prefix == NULL || prefix->tier == NULL) return;
-    while (prefix->n_ordered[ORDER_COLD_STATES] > 0 && room_for(prefix, n_blocks) < 0 &&
+    while (prefix->n_ordered[ORDER_COLD_STATES] > 0 && free_cold_states(prefix, n_blocks) < 0 &&
            drop_first(prefix));
 }
 
@@ -83,18 +78,19 @@ bool prefix_demote_state(weir_prefix *p, int32_t index)
 {
     int32_t block;
     /* Those that move cannot be dropped. */
-    if (room_for(p, 0) + p->n_ordered[ORDER_COLD_STATES] - p->moves.n_begun < 1) return false;
-    while (room_for(p, 0) < 1)
+    if (free_cold_states(p, 0) + p->n_ordered[ORDER_COLD_STATES] - p->moves.n_begun < 1)
+        return false;
+    while (free_cold_states(p, 0) < 1)
         if (!drop_first(p)) return false;
     if (weir_lower_tier_alloc(p->tier, &block, NULL) != WEIR_OK) return false;
     prefix_move_state(p, index, block);
-    prefix_begin_move(p, index, p->slots[index].memory, false);
+    prefix_begin_move(p, index, p->entries[index].memory, false);
     return true;
 }
 
 const float *prefix_read_state(weir_prefix *p, int32_t index)
 {
-    slot *const own = &p->slots[index];
+    snapshot_entry *const own = &p->entries[index];
     state_move *const move = prefix_move_of(p, index);
     if (own->memory != NONE) {
         if (move != NULL) move->is_used = true;

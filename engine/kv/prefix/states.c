@@ -1,6 +1,6 @@
-/* engine/kv/prefix/states.c - recurrent states in slots: acquired, on a node, pinned there.
+/* engine/kv/prefix/states.c - recurrent states: acquired, on a node, pinned there.
  *
- * A slot of a node is in four lists: the node's, that of all children of the node's parent, which
+ * An entry of a node is in four lists: the node's, that of all children of the node's parent, which
  * matching goes through, that of the states after the one before it, and the order of its rank
  * (state_order.c). */
 #include <stdlib.h>
@@ -8,16 +8,16 @@
 
 #include "engine/kv/prefix/prefix_internal.h"
 
-/* ---- slots ----------------------------------------------------------------------------------- */
-static const slot unused_slot = { .memory = NONE, .block = NONE };
+/* ---- entries --------------------------------------------------------------------------------- */
+static const snapshot_entry unused_entry = { .memory = NONE, .block = NONE };
 
-void prefix_open_slots(weir_prefix *p)
+void prefix_open_entries(weir_prefix *p)
 {
-    p->free_slot = p->free_memory = NONE;
-    for (int32_t i = p->n_slots - 1; i >= 0; i--) {
-        p->slots[i] = unused_slot;
-        p->slots[i].next = p->free_slot;
-        p->free_slot = i;
+    p->free_entry = p->free_memory = NONE;
+    for (int32_t i = p->n_entries - 1; i >= 0; i--) {
+        p->entries[i] = unused_entry;
+        p->entries[i].next = p->free_entry;
+        p->free_entry = i;
     }
     for (int32_t i = n_memory(p) - 1; i >= 0; i--) prefix_give_memory(p, i);
 }
@@ -29,36 +29,36 @@ void prefix_give_memory(weir_prefix *p, int32_t memory)
     p->n_free_memory++;
 }
 
-void prefix_free_slot(weir_prefix *p, int32_t index)
+void prefix_free_entry(weir_prefix *p, int32_t index)
 {
-    slot *const own = &p->slots[index];
+    snapshot_entry *const own = &p->entries[index];
     if (own->memory != NONE) prefix_give_memory(p, own->memory);
     if (own->block != NONE) prefix_free_block(p, own->block);
-    *own = unused_slot;
-    own->next = p->free_slot;
-    p->free_slot = index;
+    *own = unused_entry;
+    own->next = p->free_entry;
+    p->free_entry = index;
 }
 
 void prefix_drop_state(weir_prefix *p, int32_t index)
 {
-    int64_t *const floor = &p->floors[state_order_of(&p->slots[index])];
-    if (p->slots[index].worth > *floor) *floor = p->slots[index].worth;
+    int64_t *const floor = &p->floors[state_order_of(&p->entries[index])];
+    if (p->entries[index].worth > *floor) *floor = p->entries[index].worth;
     prefix_detach(p, index);
 }
 
-int32_t prefix_room(const weir_prefix *p)
+int32_t prefix_free_states(const weir_prefix *p)
 {
     return p->n_free_memory - (p->moves.most - p->moves.n_begun);
 }
 
-bool prefix_make_room(weir_prefix *p, weir_state_rank rank, bool keeps_ends)
+bool prefix_reclaim_state(weir_prefix *p, weir_state_rank rank, bool keeps_ends)
 {
-    if (prefix_room(p) > 0) return true;
+    if (prefix_free_states(p) > 0) return true;
     const int32_t first = prefix_next_state(p, rank);
     if (first == NONE) return false;
-    const bool is_end = p->tier != NULL && p->slots[first].rank >= WEIR_STATE_PAST,
+    const bool is_end = p->tier != NULL && p->entries[first].rank >= WEIR_STATE_PAST,
                may_go = is_end ? prefix_may_move(p, false)
-                               : p->slots[first].spills && prefix_may_spill(p);
+                               : p->entries[first].demotes && prefix_may_demote(p);
     if (is_end && keeps_ends && !may_go) return false;
     if (may_go && prefix_demote_state(p, first)) return true;
     prefix_drop_state(p, first);
@@ -77,66 +77,66 @@ int32_t prefix_pop_memory(weir_prefix *p)
 
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn)
 {
-    if (!prefix_make_room(prefix, rank, rank < WEIR_STATE_PAST)) return NULL;
-    const int32_t memory = prefix_pop_memory(prefix), taken = prefix->free_slot;
-    prefix->free_slot = prefix->slots[taken].next;
-    prefix->slots[taken] =
-        (slot){ .state = SLOT_LENT, .rank = rank, .memory = memory, .block = NONE, .turn = turn };
+    if (!prefix_reclaim_state(prefix, rank, rank < WEIR_STATE_PAST)) return NULL;
+    const int32_t memory = prefix_pop_memory(prefix), taken = prefix->free_entry;
+    prefix->free_entry = prefix->entries[taken].next;
+    prefix->entries[taken] = (snapshot_entry
+    ){ .state = ENTRY_ACQUIRED, .rank = rank, .memory = memory, .block = NONE, .turn = turn };
     prefix->owners[memory] = taken;
     return state_of(prefix, taken);
 }
 
 void weir_prefix_release_snapshot(weir_prefix *prefix, float *state)
 {
-    const int32_t index = slot_of(prefix, state);
-    WEIR_ASSERT(prefix->slots[index].state == SLOT_LENT);
-    prefix_free_slot(prefix, index);
+    const int32_t index = entry_of(prefix, state);
+    WEIR_ASSERT(prefix->entries[index].state == ENTRY_ACQUIRED);
+    prefix_free_entry(prefix, index);
 }
 
-void weir_prefix_spill_snapshot(weir_prefix *prefix, float *state)
+void weir_prefix_demote_snapshot(weir_prefix *prefix, float *state)
 {
-    prefix->slots[slot_of(prefix, state)].spills = prefix->tier != NULL;
+    prefix->entries[entry_of(prefix, state)].demotes = prefix->tier != NULL;
 }
 
 /* ---- on a node ------------------------------------------------------------------------------- */
 /* The prompt of the turn that ends here will hardly come again. */
 static void forget_prompt(weir_prefix *p, int32_t index)
 {
-    const int64_t turn = p->slots[index].turn;
-    for (int32_t s = p->slots[index].before, before;
-         turn != 0 && s != NONE && p->slots[s].turn == turn; s = before) {
-        before = p->slots[s].before;
-        if (!p->slots[s].spills) continue;
-        p->slots[s].spills = false;
-        if (p->slots[s].rank < WEIR_STATE_PAST && p->slots[s].block != NONE &&
-            p->slots[s].pins == 0)
+    const int64_t turn = p->entries[index].turn;
+    for (int32_t s = p->entries[index].before, before;
+         turn != 0 && s != NONE && p->entries[s].turn == turn; s = before) {
+        before = p->entries[s].before;
+        if (!p->entries[s].demotes) continue;
+        p->entries[s].demotes = false;
+        if (p->entries[s].rank < WEIR_STATE_PAST && p->entries[s].block != NONE &&
+            p->entries[s].pins == 0)
             prefix_drop_state(p, s);
     }
 }
 
 void prefix_use_state(weir_prefix *p, int32_t index)
 {
-    const weir_state_rank rank = p->slots[index].rank;
+    const weir_state_rank rank = p->entries[index].rank;
     if (rank == WEIR_STATE_LAST) forget_prompt(p, index);
     prefix_rank_state(p, index, rank < WEIR_STATE_PAST ? rank + 1 : rank);
 }
 
 void prefix_detach(weir_prefix *p, int32_t index)
 {
-    slot *const own = &p->slots[index];
+    snapshot_entry *const own = &p->entries[index];
     const int32_t holder = own->node, parent = p->nodes[holder].parent;
     int32_t *at = &p->nodes[holder].snapshot;
     prefix_unorder_state(p, index);
     p->stats.n_cold_snapshots -= own->block != NONE;
-    while (*at != index) at = &p->slots[*at].next;
+    while (*at != index) at = &p->entries[*at].next;
     *at = own->next;
-    *(own->before_below != NONE ? &p->slots[own->before_below].next_below : &p->nodes[parent].below
-    ) = own->next_below;
-    if (own->next_below != NONE) p->slots[own->next_below].before_below = own->before_below;
+    *(own->before_below != NONE ? &p->entries[own->before_below].next_below
+                                : &p->nodes[parent].below) = own->next_below;
+    if (own->next_below != NONE) p->entries[own->next_below].before_below = own->before_below;
     if (own->pins > 0)
-        own->state = SLOT_LEFT;
+        own->state = ENTRY_DETACHED;
     else
-        prefix_free_slot(p, index);
+        prefix_free_entry(p, index);
     p->stats.n_snapshots--;
     prefix_reorder(p, holder);
 }
@@ -144,29 +144,29 @@ void prefix_detach(weir_prefix *p, int32_t index)
 /* The end of the last turn: the one that it continues is past now. */
 static void rank_last(weir_prefix *p, int32_t index)
 {
-    int32_t before = p->slots[index].before;
-    while (before != NONE && p->slots[before].rank < WEIR_STATE_PAST)
-        before = p->slots[before].before;
-    if (before != NONE && p->slots[before].rank == WEIR_STATE_LAST)
+    int32_t before = p->entries[index].before;
+    while (before != NONE && p->entries[before].rank < WEIR_STATE_PAST)
+        before = p->entries[before].before;
+    if (before != NONE && p->entries[before].rank == WEIR_STATE_LAST)
         prefix_rank_state(p, before, WEIR_STATE_PAST);
-    if (p->slots[index].rank != WEIR_STATE_LAST) prefix_rank_state(p, index, WEIR_STATE_LAST);
+    if (p->entries[index].rank != WEIR_STATE_LAST) prefix_rank_state(p, index, WEIR_STATE_LAST);
 }
 
-/* It is the last state of its turn, until another one is attached behind it. */
+/* It is the last state of its turn, until another one is attached after it. */
 static void end_turn(weir_prefix *p, int32_t index)
 {
-    const int64_t turn = p->slots[index].turn;
-    for (int32_t s = index; turn != 0 && s != NONE && p->slots[s].turn == turn;
-         s = p->slots[s].before)
-        p->slots[s].end = index;
-    if (p->slots[index].rank == WEIR_STATE_LAST) rank_last(p, index);
+    const int64_t turn = p->entries[index].turn;
+    for (int32_t s = index; turn != 0 && s != NONE && p->entries[s].turn == turn;
+         s = p->entries[s].before)
+        p->entries[s].end = index;
+    if (p->entries[index].rank == WEIR_STATE_LAST) rank_last(p, index);
 }
 
 void prefix_leave_answer(weir_prefix *p, int32_t index)
 {
-    const int32_t end = p->slots[index].end;
-    if (p->slots[end].state == SLOT_KEPT && p->slots[end].turn == p->slots[index].turn &&
-        p->slots[end].rank == WEIR_STATE_LAST)
+    const int32_t end = p->entries[index].end;
+    if (p->entries[end].state == ENTRY_ATTACHED && p->entries[end].turn == p->entries[index].turn &&
+        p->entries[end].rank == WEIR_STATE_LAST)
         prefix_rank_state(p, end, WEIR_STATE_SPARE);
 }
 
@@ -174,27 +174,27 @@ void prefix_leave_answer(weir_prefix *p, int32_t index)
 static int32_t find_on_node(const weir_prefix *p, int32_t index, int32_t offset)
 {
     int32_t s = p->nodes[index].snapshot;
-    while (s != NONE && p->slots[s].offset != offset) s = p->slots[s].next;
+    while (s != NONE && p->entries[s].offset != offset) s = p->entries[s].next;
     return s;
 }
 
 static void put_on_node(weir_prefix *p, int32_t index, int32_t offset, int32_t mine)
 {
     int32_t *const below = &p->nodes[p->nodes[index].parent].below;
-    p->slots[mine] = (slot){ .state = SLOT_KEPT,
-                             .rank = p->slots[mine].rank,
-                             .node = index,
-                             .offset = offset,
-                             .next = p->nodes[index].snapshot,
-                             .next_below = *below,
-                             .before_below = NONE,
-                             .first_after = NONE,
-                             .memory = p->slots[mine].memory,
-                             .block = NONE,
-                             .spills = p->slots[mine].spills,
-                             .end = mine,
-                             .turn = p->slots[mine].turn };
-    if (*below != NONE) p->slots[*below].before_below = mine;
+    p->entries[mine] = (snapshot_entry){ .state = ENTRY_ATTACHED,
+                                         .rank = p->entries[mine].rank,
+                                         .node = index,
+                                         .offset = offset,
+                                         .next = p->nodes[index].snapshot,
+                                         .next_below = *below,
+                                         .before_below = NONE,
+                                         .first_after = NONE,
+                                         .memory = p->entries[mine].memory,
+                                         .block = NONE,
+                                         .demotes = p->entries[mine].demotes,
+                                         .end = mine,
+                                         .turn = p->entries[mine].turn };
+    if (*below != NONE) p->entries[*below].before_below = mine;
     *below = mine;
     p->nodes[index].snapshot = mine;
     prefix_order_state(p, mine);
@@ -205,30 +205,30 @@ static void put_on_node(weir_prefix *p, int32_t index, int32_t offset, int32_t m
 
 void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
 {
-    const int32_t mine = slot_of(p, state), equal = find_on_node(p, index, offset);
+    const int32_t mine = entry_of(p, state), equal = find_on_node(p, index, offset);
     if (equal == NONE) {
         put_on_node(p, index, offset, mine);
         end_turn(p, mine);
         return;
     }
-    const weir_state_rank rank = p->slots[mine].rank;
-    if (p->slots[equal].memory == NONE && prefix_move_of(p, equal) == NULL) {
-        p->slots[equal].memory = p->slots[mine].memory;
-        p->slots[mine].memory = NONE;
-        p->owners[p->slots[equal].memory] = equal;
+    const weir_state_rank rank = p->entries[mine].rank;
+    if (p->entries[equal].memory == NONE && prefix_move_of(p, equal) == NULL) {
+        p->entries[equal].memory = p->entries[mine].memory;
+        p->entries[mine].memory = NONE;
+        p->owners[p->entries[equal].memory] = equal;
         prefix_return_state(p, equal);
     }
-    if (p->slots[mine].turn != 0) p->slots[equal].turn = p->slots[mine].turn;
-    p->slots[equal].spills = p->slots[equal].spills || p->slots[mine].spills;
-    prefix_rank_state(p, equal, rank > p->slots[equal].rank ? rank : p->slots[equal].rank);
+    if (p->entries[mine].turn != 0) p->entries[equal].turn = p->entries[mine].turn;
+    p->entries[equal].demotes = p->entries[equal].demotes || p->entries[mine].demotes;
+    prefix_rank_state(p, equal, rank > p->entries[equal].rank ? rank : p->entries[equal].rank);
     end_turn(p, equal);
-    prefix_free_slot(p, mine);
+    prefix_free_entry(p, mine);
 }
 
 /* ---- to disk and back ------------------------------------------------------------------------ */
 void prefix_move_state(weir_prefix *p, int32_t index, int32_t block)
 {
-    slot *const own = &p->slots[index];
+    snapshot_entry *const own = &p->entries[index];
     int64_t *const floor = &p->floors[own->rank];
     if (own->worth > *floor) *floor = own->worth;
     prefix_leave_order(p, index);
@@ -240,13 +240,13 @@ void prefix_move_state(weir_prefix *p, int32_t index, int32_t block)
 
 void prefix_leave_memory(weir_prefix *p, int32_t index)
 {
-    prefix_give_memory(p, p->slots[index].memory);
-    p->slots[index].memory = NONE;
+    prefix_give_memory(p, p->entries[index].memory);
+    p->entries[index].memory = NONE;
 }
 
 void prefix_return_state(weir_prefix *p, int32_t index)
 {
-    slot *const own = &p->slots[index];
+    snapshot_entry *const own = &p->entries[index];
     prefix_leave_order(p, index);
     prefix_free_block(p, own->block);
     own->block = NONE;
@@ -257,18 +257,19 @@ void prefix_return_state(weir_prefix *p, int32_t index)
 void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt)
 {
     place last;
-    const weir_kv_sequence text = { .tokens = sequence->tokens, .n_tokens = sequence->n_computed };
-    (void)prefix_find(prefix, &text, salt, sequence->n_computed, &last);
-    if (last.slot != NONE) rank_last(prefix, last.slot);
+    const weir_kv_sequence computed = { .tokens = sequence->tokens,
+                                        .n_tokens = sequence->n_computed };
+    (void)prefix_find(prefix, &computed, salt, sequence->n_computed, &last);
+    if (last.entry != NONE) rank_last(prefix, last.entry);
 }
 
-bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot)
+bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, int32_t entry)
 {
     const int32_t half = p->limits.n_snapshots / 2, wanted = n_states < half ? n_states : half;
-    const int32_t room = most_ends(p) - p->n_ordered[WEIR_STATE_PAST] -
-                         p->n_ordered[WEIR_STATE_LAST] + prefix_cold_room(p);
-    if (slot == NONE || room >= wanted) return room >= wanted;
-    return prefix_ends_before(p, slot, wanted - room) >= wanted - room;
+    const int32_t n_free = most_ends(p) - p->n_ordered[WEIR_STATE_PAST] -
+                           p->n_ordered[WEIR_STATE_LAST] + prefix_free_cold_states(p);
+    if (entry == NONE || n_free >= wanted) return n_free >= wanted;
+    return prefix_ends_before(p, entry, wanted - n_free) >= wanted - n_free;
 }
 
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states)
@@ -290,13 +291,13 @@ static int32_t add_marks(
     weir_prefix_snapshot *marks, int32_t n, int32_t most
 )
 {
-    for (int32_t s = p->nodes[parent].below; s != NONE; s = p->slots[s].next_below) {
-        const int32_t offset = p->slots[s].offset;
+    for (int32_t s = p->nodes[parent].below; s != NONE; s = p->entries[s].next_below) {
+        const int32_t offset = p->entries[s].offset;
         ++*p->visits;
-        if (p->slots[s].memory == NONE) continue;
+        if (p->entries[s].memory == NONE) continue;
         const weir_prefix_snapshot mark = { before + offset, state_of(p, s) };
-        bool is_new = p->slots[s].rank != WEIR_STATE_SPARE && offset <= n_left &&
-                      common(p->nodes[p->slots[s].node].tokens, tokens, offset) == offset;
+        bool is_new = p->entries[s].rank != WEIR_STATE_SPARE && offset <= n_left &&
+                      common(p->nodes[p->entries[s].node].tokens, tokens, offset) == offset;
         for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
         if (!is_new) continue;
         if (n == most) memmove(marks, marks + 1, (size_t)--n * sizeof *marks);
@@ -311,11 +312,12 @@ static int32_t add_marks(
 static bool has_last(weir_prefix *p, const weir_kv_sequence *sequence, const char *salt)
 {
     place last;
-    const weir_kv_sequence text = { .tokens = sequence->tokens, .n_tokens = sequence->n_computed };
-    (void)prefix_find(p, &text, salt, sequence->n_computed, &last);
-    if (last.slot == NONE || prefix_read_state(p, last.slot) != NULL) return true;
-    state_move *const move = prefix_move_of(p, last.slot);
-    if (move != NULL) move->is_used = p->slots[last.slot].was_read = true;
+    const weir_kv_sequence computed = { .tokens = sequence->tokens,
+                                        .n_tokens = sequence->n_computed };
+    (void)prefix_find(p, &computed, salt, sequence->n_computed, &last);
+    if (last.entry == NONE || prefix_read_state(p, last.entry) != NULL) return true;
+    state_move *const move = prefix_move_of(p, last.entry);
+    if (move != NULL) move->is_used = p->entries[last.entry].was_read = true;
     return false;
 }
 
@@ -335,16 +337,17 @@ int32_t weir_prefix_pin(
         parent = prefix_nearest_child(prefix, parent, tokens, left, &same);
         before += same;
     }
-    for (int32_t k = 0; k < n; k++) prefix->slots[slot_of(prefix, marks[k].state)].pins++;
+    for (int32_t k = 0; k < n; k++) prefix->entries[entry_of(prefix, marks[k].state)].pins++;
     return n;
 }
 
 void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_snapshot *marks, int32_t n_marks)
 {
     for (const weir_prefix_snapshot *mark = marks; mark < marks + n_marks; mark++) {
-        const int32_t index = slot_of(prefix, mark->state);
-        slot *const pinned = &prefix->slots[index];
+        const int32_t index = entry_of(prefix, mark->state);
+        snapshot_entry *const pinned = &prefix->entries[index];
         WEIR_ASSERT(pinned->pins > 0);
-        if (--pinned->pins == 0 && pinned->state == SLOT_LEFT) prefix_free_slot(prefix, index);
+        if (--pinned->pins == 0 && pinned->state == ENTRY_DETACHED)
+            prefix_free_entry(prefix, index);
     }
 }

@@ -151,16 +151,17 @@ static weir_status take_list(
     return WEIR_OK;
 }
 
-static weir_status take_turned(kv_stay *stay, int64_t n_turned, int64_t head, weir_error *error)
+static weir_status take_rotated(kv_stay *stay, int64_t n_rotated, int64_t head, weir_error *error)
 {
-    if (n_turned == 0 || stay->n_keep == stay->n) return WEIR_OK;
-    if (n_turned < 0 || n_turned > stay->first)
+    if (n_rotated == 0 || stay->n_keep == stay->n) return WEIR_OK;
+    if (n_rotated < 0 || n_rotated > stay->first)
         return weir_error_set(
             error, WEIR_EINVAL,
-            "KV head %" PRId64 " shall turn its first %" PRId64 " rows, of which %" PRId32 " stay",
-            head, n_turned, stay->first
+            "KV head %" PRId64 " shall rotate its first %" PRId64 " rows, of which %" PRId32
+            " stay",
+            head, n_rotated, stay->first
         );
-    stay->n_turned = (int32_t)n_turned;
+    stay->n_rotated = (int32_t)n_rotated;
     return WEIR_OK;
 }
 
@@ -189,7 +190,7 @@ static weir_status look(
                 &e->stays[h], keep->keep + at * keep->stride, keep->n_keep[at], keep->stride, h,
                 error
             ));
-            WEIR_TRY(take_turned(&e->stays[h], keep->n_turned, h, error));
+            WEIR_TRY(take_rotated(&e->stays[h], keep->n_rotated, h, error));
         }
     }
     return WEIR_OK;
@@ -209,7 +210,7 @@ kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_sta
     const bool is_written =
         stay->first < stay->n_keep || (stay->n_keep < stay->n && evict_is_whole(e, head));
     const int64_t end = kv_pages_per_head(stay->n_keep);
-    if (stay->n_turned > 0) return (kv_page_range){ .first = 0, .end = end };
+    if (stay->n_rotated > 0) return (kv_page_range){ .first = 0, .end = end };
     return (kv_page_range){ .first = is_written ? stay->first / WEIR_PAGE_TOKENS : end,
                             .end = end };
 }

@@ -51,11 +51,11 @@ typedef struct weir_kv_keep {
     const int32_t *keep; /* [KV heads of these layers, stride] slots, ascending */
     int64_t stride;
     const int64_t *n_keep; /* [KV heads of these layers] slots in `keep` */
-    /* In each head that drops rows, the first n_turned stay in place and get keys from `turn`,
+    /* In each head that drops rows, the first n_rotated stay in place and get keys from `rotate`,
      * which fills in tile->keys of a head that keeps n_keep rows; tile->layer is that of the
      * store. 0: keys are unchanged. */
-    int64_t n_turned;
-    void (*turn)(void *user, const weir_policy_tile *tile, int64_t n_keep);
+    int64_t n_rotated;
+    void (*rotate)(void *user, const weir_policy_tile *tile, int64_t n_keep);
     void *user;
 } weir_kv_keep;
 

@@ -59,7 +59,7 @@ static weir_status fill_written(
     WEIR_TRY(move_rows(
         e, table, head, others, stay->n_keep, spec->formats[weir_kv_layer_of(spec, head)], error
     ));
-    evict_turn(e, head, to);
+    evict_rotate(e, head, to);
     return WEIR_OK;
 }
 

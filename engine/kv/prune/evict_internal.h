@@ -1,6 +1,6 @@
 /* engine/kv/prune/evict_internal.h - internals of eviction: the rows of each head that stay
  * (evict.c), moving and recoding rows (evict_rows.c), products with keys (evict_products.c),
- * scratch of the stream (evict_room.c), tables with blocks on disk (evict_cold.c). Heads are
+ * scratch of the stream (evict_scratch.c), tables with blocks on disk (evict_cold.c). Heads are
  * numbered over all layers. */
 #pragma once
 #include "engine/kv/pool/store_internal.h"
@@ -19,7 +19,7 @@ typedef struct kv_stay {
     const int32_t *keep; /* NULL: all rows */
     /* Rows now; rows that stay; the first that moves, or n_keep if none does. */
     int32_t n, n_keep, first;
-    int32_t n_turned; /* of those that stay in place */
+    int32_t n_rotated; /* of those that stay in place */
 } kv_stay;
 
 struct weir_kv_evictor {
@@ -72,12 +72,12 @@ WEIR_MUST_CHECK weir_status evict_recode(
     weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
     int64_t end, weir_error *error
 );
-/* evict_room.c: makes the stream allocate the scratch that the calls here need. */
+/* evict_scratch.c: makes the stream allocate the scratch that the calls here need. */
 WEIR_MUST_CHECK weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error);
 void evict_give_scratch(weir_kv_evictor *e);
 /* Writes rotated keys of the head's first rows, as requested, to pages `to`, which hold the rows
  * already. */
-void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to);
+void evict_rotate(weir_kv_evictor *e, int64_t head, void *const *to);
 /* Runs kv_compact over the first n segments, which are heads of the layer. */
 void evict_compact(weir_kv_evictor *e, int64_t layer, int64_t n, weir_kv_pair pair);
 /* Moves the rows of a layer's heads in the table's own pages, which are in memory. */

@@ -95,7 +95,7 @@ weir_status weir_kv_read_rows(
 }
 
 /* ---- coding again ---------------------------------------------------------------------------- */
-/* Cannot fail: the arguments are valid and the memory is allocated (evict_room.c). A lost device
+/* Cannot fail: the arguments are valid and the memory is allocated (evict_scratch.c). A lost device
  * keeps its failure: the next step reports it, and this table is never used. */
 static void must_launch(weir_status status)
 {
@@ -142,24 +142,24 @@ static weir_status load_page(
 }
 
 /* Rotates keys among rows [first, end) being moved. */
-static void turn_keys(weir_kv_evictor *e, int64_t head, int64_t first, int64_t end)
+static void rotate_keys(weir_kv_evictor *e, int64_t head, int64_t first, int64_t end)
 {
     const int64_t layer = weir_kv_layer_of(&e->store->spec, head),
-                  n = e->stays[head].n_turned < end ? e->stays[head].n_turned : end;
+                  n = e->stays[head].n_rotated < end ? e->stays[head].n_rotated : end;
     const weir_policy_tile tile = { .layer = layer,
                                     .head = head - e->store->spec.geometry[layer].first_head,
                                     .first = first,
                                     .n = n - first,
                                     .keys = e->keys };
-    if (tile.n > 0) e->wish->turn(e->wish->user, &tile, e->stays[head].n_keep);
+    if (tile.n > 0) e->wish->rotate(e->wish->user, &tile, e->stays[head].n_keep);
 }
 
-void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to)
+void evict_rotate(weir_kv_evictor *e, int64_t head, void *const *to)
 {
-    const int64_t n = e->stays[head].n_turned;
+    const int64_t n = e->stays[head].n_rotated;
     for (int64_t first = 0, end; first < n; first = end) {
         end = first + WEIR_PAGE_TOKENS < n ? first + WEIR_PAGE_TOKENS : n;
-        turn_keys(e, head, first, end);
+        rotate_keys(e, head, first, end);
         write_rows(e, head, to + first / WEIR_PAGE_TOKENS, first, end, NULL);
     }
 }
@@ -189,7 +189,7 @@ weir_status evict_recode(
                 value_dim * sizeof(float)
             );
         }
-        turn_keys(e, head, row, stop);
+        rotate_keys(e, head, row, stop);
         write_rows(e, head, to + page, row, stop, e->values);
         row = stop;
     }
@@ -283,7 +283,8 @@ void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t laye
     if (e->stays[begin].keep == NULL) return;
     if (!evict_is_whole(e, begin)) {
         move_in_place(e, table, layer);
-        for (int64_t h = begin; h < end; h++) evict_turn(e, h, table->pages + h * table->capacity);
+        for (int64_t h = begin; h < end; h++)
+            evict_rotate(e, h, table->pages + h * table->capacity);
         return;
     }
     for (int64_t h = begin; h < end; h++)

@@ -32,8 +32,8 @@ static bool lay_out(weir_policy_run *k, char *base, size_t *bytes)
         &l, sizeof(float), (k->needs & WEIR_POLICY_LAST) != 0 ? s->n_heads : 0, s->max_rows, 1
     );
     k->text = weir_arrays_place3(&l, 1, (int64_t)k->print.size + 1, 1, 1);
-    k->texts = weir_arrays_place3(&l, sizeof *k->texts, k->n_texts, 1, 1);
-    for (int32_t i = 0; i < k->n_texts; i++) {
+    k->sequences = weir_arrays_place3(&l, sizeof *k->sequences, k->n_sequences, 1, 1);
+    for (int32_t i = 0; i < k->n_sequences; i++) {
         void *const state =
             weir_arrays_place3(&l, 1, (int64_t)weir_policy_state_bytes(k->policy), 1, 1);
         float *const logits = weir_arrays_place3(
@@ -44,7 +44,7 @@ static bool lay_out(weir_policy_run *k, char *base, size_t *bytes)
             s->n_heads, s->key_dim
         );
         if (base != NULL)
-            k->texts[i] = (weir_policy_sequence
+            k->sequences[i] = (weir_policy_sequence
             ){ .policy_run = k, .state = state, .logits = logits, .plain = plain };
     }
     *bytes = l.bytes;
@@ -96,7 +96,7 @@ static weir_status open_policy(
     *plan = (weir_policy_run){ .budget = options->budget,
                                .shape = options->shape,
                                .layers = options->layers,
-                               .n_texts = options->n_texts,
+                               .n_sequences = options->n_sequences,
                                .n_new = options->n_new };
     weir_payer *const before = weir_payer_set(NULL);
     const weir_status status = open_tight(&plan->policy, options, error);
@@ -192,44 +192,45 @@ int64_t weir_policy_run_peak(const weir_policy_run *policy_run)
 }
 
 /* ---- a sequence ------------------------------------------------------------------------------ */
-void weir_policy_run_restart(weir_policy_sequence *text)
+void weir_policy_run_restart(weir_policy_sequence *sequence)
 {
-    weir_policy_reset(text->policy_run->policy, text->state);
-    text->n_applied = 0;
+    weir_policy_reset(sequence->policy_run->policy, sequence->state);
+    sequence->n_applied = 0;
 }
 
 weir_policy_sequence *weir_policy_run_begin(
     weir_policy_run *policy_run, int32_t i, int32_t n_prompt, int32_t n_pinned
 )
 {
-    WEIR_ASSERT(i >= 0 && i < policy_run->n_texts);
-    weir_policy_sequence *const text = &policy_run->texts[i];
-    text->n_prompt = n_prompt;
-    text->n_pinned = n_pinned;
-    text->n_turns = 0;
-    weir_policy_run_restart(text);
-    return text;
+    WEIR_ASSERT(i >= 0 && i < policy_run->n_sequences);
+    weir_policy_sequence *const sequence = &policy_run->sequences[i];
+    sequence->n_prompt = n_prompt;
+    sequence->n_pinned = n_pinned;
+    sequence->n_turns = 0;
+    weir_policy_run_restart(sequence);
+    return sequence;
 }
 
-bool weir_policy_run_turn(weir_policy_sequence *text, int32_t n_computed, int32_t n_prompt)
+bool weir_policy_run_turn(weir_policy_sequence *sequence, int32_t n_computed, int32_t n_prompt)
 {
-    if (text->n_turns == WEIR_TURNS) return false;
-    text->turns[text->n_turns++] = (weir_turn
-    ){ .prompt = text->n_prompt < n_computed ? text->n_prompt : n_computed, .end = n_computed };
-    text->n_prompt = n_prompt;
+    if (sequence->n_turns == WEIR_TURNS) return false;
+    sequence->turns[sequence->n_turns++] =
+        (weir_turn){ .prompt = sequence->n_prompt < n_computed ? sequence->n_prompt : n_computed,
+                     .end = n_computed };
+    sequence->n_prompt = n_prompt;
     return true;
 }
 
-int32_t weir_policy_run_prompt_end(const weir_policy_sequence *text, int32_t at)
+int32_t weir_policy_run_prompt_end(const weir_policy_sequence *sequence, int32_t at)
 {
-    for (int32_t i = 0; i < text->n_turns; i++)
-        if (at < text->turns[i].end) return text->turns[i].prompt;
-    return text->n_prompt;
+    for (int32_t i = 0; i < sequence->n_turns; i++)
+        if (at < sequence->turns[i].end) return sequence->turns[i].prompt;
+    return sequence->n_prompt;
 }
 
-int32_t weir_policy_run_turn_end(const weir_policy_sequence *text)
+int32_t weir_policy_run_turn_end(const weir_policy_sequence *sequence)
 {
-    return text->n_turns > 0 ? text->turns[text->n_turns - 1].end : 0;
+    return sequence->n_turns > 0 ? sequence->turns[sequence->n_turns - 1].end : 0;
 }
 
 void weir_policy_run_fork(weir_policy_sequence *dst, const weir_policy_sequence *src)
@@ -259,32 +260,32 @@ bool weir_policy_run_is_alike(const weir_policy_sequence *a, const weir_policy_s
            of_a.budget == of_b.budget && of_a.n_pinned == of_b.n_pinned;
 }
 
-bool weir_policy_run_observes_all(const weir_policy_sequence *text)
+bool weir_policy_run_observes_all(const weir_policy_sequence *sequence)
 {
-    const weir_policy_options *const options = weir_policy_options_of(text->policy_run->policy);
+    const weir_policy_options *const options = weir_policy_options_of(sequence->policy_run->policy);
     const bool counts_steps = options->trigger == WEIR_TRIGGER_FORWARDS && options->every > 1;
-    return (text->policy_run->needs & SUMS) != 0 || options->in_prompt || counts_steps;
+    return (sequence->policy_run->needs & SUMS) != 0 || options->in_prompt || counts_steps;
 }
 
-int32_t weir_policy_run_unobserved(const weir_policy_sequence *text)
+int32_t weir_policy_run_unobserved(const weir_policy_sequence *sequence)
 {
-    const int64_t window = weir_policy_window(text->policy_run->policy),
-                  n_prompt = policy_run_first_prompt(text);
-    if (weir_policy_run_observes_all(text)) return 0;
+    const int64_t window = weir_policy_window(sequence->policy_run->policy),
+                  n_prompt = policy_run_first_prompt(sequence);
+    if (weir_policy_run_observes_all(sequence)) return 0;
     return n_prompt > window ? (int32_t)(n_prompt - window) : 0;
 }
 
-bool weir_policy_run_needs_turns(const weir_policy_sequence *text)
+bool weir_policy_run_needs_turns(const weir_policy_sequence *sequence)
 {
-    return weir_policy_run_observes_all(text) ||
-           weir_policy_options_of(text->policy_run->policy)->pin_prompt;
+    return weir_policy_run_observes_all(sequence) ||
+           weir_policy_options_of(sequence->policy_run->policy)->pin_prompt;
 }
 
 bool weir_policy_run_fits(
-    const weir_policy_sequence *text, const weir_kv_table *table, int32_t n_rows
+    const weir_policy_sequence *sequence, const weir_kv_table *table, int32_t n_rows
 )
 {
-    const weir_policy_run *const k = text->policy_run;
+    const weir_policy_run *const k = sequence->policy_run;
     bool has_room = true;
     for (int64_t i = 0; has_room && i < policy_run_heads(k); i++)
         has_room = policy_run_rows(k, table, i) + n_rows <= k->shape.max_rows;
@@ -293,17 +294,19 @@ bool weir_policy_run_fits(
 
 /* ---- seeing ---------------------------------------------------------------------------------- */
 /* With one query the mass serves for all three. */
-weir_policy_run_view weir_policy_run_view_of(const weir_policy_sequence *text, int32_t n_queries)
+weir_policy_run_view weir_policy_run_view_of(
+    const weir_policy_sequence *sequence, int32_t n_queries
+)
 {
-    const weir_policy_run *const k = text->policy_run;
+    const weir_policy_run *const k = sequence->policy_run;
     const bool wants_mass =
         n_queries == 1 ? (k->needs & ATTENTION) != 0 : (k->needs & WEIR_POLICY_MASS) != 0;
-    return (weir_policy_run_view){ .logits = text->logits,
+    return (weir_policy_run_view){ .logits = sequence->logits,
                                    .mass = wants_mass ? k->mass : NULL,
                                    .below = n_queries == 1 ? NULL : k->below,
                                    .last = n_queries == 1 ? NULL : k->last,
                                    .stride = k->shape.max_rows,
-                                   .plain = text->plain };
+                                   .plain = sequence->plain };
 }
 
 int64_t policy_run_layer(const weir_policy_run *k, int64_t layer)
@@ -315,11 +318,11 @@ int64_t policy_run_layer(const weir_policy_run *k, int64_t layer)
 }
 
 void weir_policy_run_observe(
-    weir_policy_sequence *text, const weir_kv_table *table, int64_t layer, int32_t first_position,
-    const weir_policy_queries *queries
+    weir_policy_sequence *sequence, const weir_kv_table *table, int64_t layer,
+    int32_t first_position, const weir_policy_queries *queries
 )
 {
-    weir_policy_run *const k = text->policy_run;
+    weir_policy_run *const k = sequence->policy_run;
     const weir_policy_shape *const s = &k->shape;
     int64_t *const n_rows = k->n_rows; /* of this layer */
     for (int64_t h = 0; h < s->n_kv_heads; h++)
@@ -333,23 +336,23 @@ void weir_policy_run_observe(
                                            .last = queries->n == 1 ? k->mass : k->last,
                                            .stride = s->max_rows,
                                            .queries = *queries,
-                                           .plain = { .data = text->plain,
+                                           .plain = { .data = sequence->plain,
                                                       .n = queries->n,
                                                       .head_stride = s->key_dim,
                                                       .row_stride = s->n_heads * s->key_dim } };
-    weir_policy_observe(k->policy, text->state, &seen);
+    weir_policy_observe(k->policy, sequence->state, &seen);
 }
 
-void weir_policy_run_advance(weir_policy_sequence *text, int32_t n_new, int32_t next_position)
+void weir_policy_run_advance(weir_policy_sequence *sequence, int32_t n_new, int32_t next_position)
 {
-    weir_policy_advance(text->policy_run->policy, text->state, n_new, next_position);
+    weir_policy_advance(sequence->policy_run->policy, sequence->state, n_new, next_position);
 }
 
 weir_policy_run_count weir_policy_run_count_of(
-    const weir_policy_sequence *text, const weir_kv_table *table, int32_t n_computed
+    const weir_policy_sequence *sequence, const weir_kv_table *table, int32_t n_computed
 )
 {
-    const weir_policy_run *const k = text->policy_run;
+    const weir_policy_run *const k = sequence->policy_run;
     const int64_t n = policy_run_heads(k);
     int64_t live = 0;
     for (int64_t i = 0; i < n; i++) live += policy_run_rows(k, table, i);
@@ -358,46 +361,47 @@ weir_policy_run_count weir_policy_run_count_of(
 }
 
 /* ---- between turns --------------------------------------------------------------------------- */
-void weir_policy_history_of(weir_policy_history *past, const weir_policy_sequence *text)
+void weir_policy_history_of(weir_policy_history *past, const weir_policy_sequence *sequence)
 {
-    *past = (weir_policy_history
-    ){ .budget = text->policy_run->budget, .n_pinned = text->n_pinned, .n_turns = text->n_turns };
-    weir_policy_digest(text->policy_run->policy, past->policy);
-    memcpy(past->turns, text->turns, (size_t)text->n_turns * sizeof *text->turns);
+    *past = (weir_policy_history){ .budget = sequence->policy_run->budget,
+                                   .n_pinned = sequence->n_pinned,
+                                   .n_turns = sequence->n_turns };
+    weir_policy_digest(sequence->policy_run->policy, past->policy);
+    memcpy(past->turns, sequence->turns, (size_t)sequence->n_turns * sizeof *sequence->turns);
 }
 
-const char *weir_policy_run_policy_text(const weir_policy_sequence *text)
+const char *weir_policy_run_policy_text(const weir_policy_sequence *sequence)
 {
-    return text->policy_run->text;
+    return sequence->policy_run->text;
 }
 
-size_t weir_policy_run_saved_bytes(const weir_policy_sequence *text)
+size_t weir_policy_run_saved_bytes(const weir_policy_sequence *sequence)
 {
-    return weir_policy_saved_bytes(text->policy_run->policy, text->state);
+    return weir_policy_saved_bytes(sequence->policy_run->policy, sequence->state);
 }
 
-void weir_policy_run_save(const weir_policy_sequence *text, void *state)
+void weir_policy_run_save(const weir_policy_sequence *sequence, void *state)
 {
-    weir_policy_write(text->policy_run->policy, text->state, state);
+    weir_policy_write(sequence->policy_run->policy, sequence->state, state);
 }
 
 weir_status weir_policy_run_load(
-    weir_policy_sequence *text, const weir_policy_history *past, int32_t n_computed,
+    weir_policy_sequence *sequence, const weir_policy_history *past, int32_t n_computed,
     const weir_kv_table *table, const void *state, size_t n, weir_error *error
 )
 {
-    weir_policy_run *const k = text->policy_run;
+    weir_policy_run *const k = sequence->policy_run;
     for (int64_t i = 0; i < policy_run_heads(k); i++) k->n_rows[i] = policy_run_rows(k, table, i);
-    WEIR_TRY(weir_policy_load(k->policy, text->state, state, n, error));
-    if (!weir_policy_fits(k->policy, text->state, k->n_rows, n_computed)) {
-        weir_policy_reset(k->policy, text->state);
+    WEIR_TRY(weir_policy_load(k->policy, sequence->state, state, n, error));
+    if (!weir_policy_fits(k->policy, sequence->state, k->n_rows, n_computed)) {
+        weir_policy_reset(k->policy, sequence->state);
         return weir_error_set(
             error, WEIR_EFORMAT,
             "the KV policy's state is of a sequence with other rows; start the sequence again"
         );
     }
-    text->n_turns = past->n_turns;
-    memcpy(text->turns, past->turns, (size_t)past->n_turns * sizeof *past->turns);
-    text->n_applied = n_computed;
+    sequence->n_turns = past->n_turns;
+    memcpy(sequence->turns, past->turns, (size_t)past->n_turns * sizeof *past->turns);
+    sequence->n_applied = n_computed;
     return WEIR_OK;
 }

@@ -14,9 +14,9 @@ struct weir_policy_sequence {
 };
 
 /* The rows that pin_prompt pins: rows of later prompts are not contiguous. */
-static inline int32_t policy_run_first_prompt(const weir_policy_sequence *text)
+static inline int32_t policy_run_first_prompt(const weir_policy_sequence *sequence)
 {
-    return text->n_turns > 0 ? text->turns[0].prompt : text->n_prompt;
+    return sequence->n_turns > 0 ? sequence->turns[0].prompt : sequence->n_prompt;
 }
 
 /* Index of a layer of the store among those of the policy. */
@@ -26,22 +26,22 @@ struct weir_policy_run {
     weir_ledger *ledger;
     size_t bytes, policy_bytes; /* charged: all but the policy; the policy */
     weir_policy *policy;
-    /* Its name and options, while it is opened; later `text`, in the memory behind. */
+    /* Its name and options, while it is opened; later `text`, in the memory after the struct. */
     weir_buffer print;
     char *text;
     int64_t budget;
     weir_policy_shape shape;
     const int32_t *layers;
-    int32_t n_texts, n_new;
+    int32_t n_sequences, n_new;
     unsigned needs;
 
-    /* In the memory behind the struct; h: [layers, KV heads]. */
+    /* In the memory after the struct; h: [layers, KV heads]. */
     int64_t *n_rows, *allowed, *n_keep; /* [h] */
     bool *whole; /* [h] */
     int32_t *keep; /* [h, max_rows] */
     void *scratch;
     float *mass, *below, *last; /* [query heads, max_rows] of one layer */
-    weir_policy_sequence *texts; /* [n_texts] */
+    weir_policy_sequence *sequences; /* [n_sequences] */
 };
 
 /* Heads in which the policy chooses rows, over all its layers; the rows of head number i, layer by

@@ -45,7 +45,7 @@ static int open_nameless(const char *folder)
 }
 
 /* Some file systems accept the flag and refuse the transfer, so one is tried. */
-static bool turn_direct(int fd)
+static bool set_direct(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);
     void *page = NULL;
@@ -71,7 +71,7 @@ static weir_status open_file(weir_lower_tier *s, weir_error *error)
             "to a folder on a disk",
             s->folder, strerror(errno)
         );
-    s->is_direct = turn_direct(s->fd);
+    s->is_direct = set_direct(s->fd);
     if (fstatfs(s->fd, &system) == 0 && system.f_type == TMPFS)
         weir_log(
             WEIR_LOG_WARNING,
@@ -143,16 +143,17 @@ weir_status weir_lower_tier_open(
     s->folder = strdup(layout->folder != NULL ? layout->folder : "");
     (void)pthread_mutex_init(&s->way_lock, NULL);
     weir_lower_tier_set_io(s, NULL);
-    void *books = NULL;
+    void *metadata = NULL;
     weir_status status =
         s->folder != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
     const size_t metadata_bytes =
         weir_lower_tier_metadata_bytes(s->n_blocks, s->n_host_blocks, s->n_parts, s->n_pages);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc(ledger, &books, WEIR_ACCOUNT_PAGE_TABLES, metadata_bytes, error);
+        status =
+            weir_ledger_alloc(ledger, &metadata, WEIR_ACCOUNT_PAGE_TABLES, metadata_bytes, error);
     if (status == WEIR_OK) {
         s->metadata_bytes = metadata_bytes;
-        s->used = books;
+        s->used = metadata;
         s->parts = (tier_part *)(s->used + words_of(s->n_blocks));
         s->checksums = (uint32_t *)(s->parts + s->n_parts);
         status = lay_out(s, layout, error);

@@ -1,11 +1,6 @@
-/* engine/kv/tiers/moves.c - moves blocks between tiers on a thread, while steps go on.
- *
- * The engine thread begins a move: it takes the place below or the memory near the kernels, and
- * holds the block's pages, as a table snapshot does. So they stay allocated, what writes to one
- * copies it first (store.h 3), and they count as what they are without the move: used, or cached.
- * The thread writes or reads the bytes. The engine thread ends the move between two steps; until
- * then the block is where it was, for attention and for other readers. Moves end in the order in
- * which they began. While there are none, the thread truncates a file that has no block. */
+/* engine/kv/tiers/moves.c - moves blocks between tiers on a thread, while steps go on. A move holds
+ * the block's pages, as a table snapshot does, until the engine thread ends it between two steps:
+ * until then the block is where it was (docs/decisions/0044-tables-and-moves.md). */
 #include "engine/kv/pool/store_internal.h"
 #include "engine/kv/tiers/residency_internal.h"
 
@@ -190,7 +185,7 @@ static void end(weir_kv_store *store, const kv_move *move)
     } else if (is_done) {
         kv_block_left(store, move->place, move->pages);
     } else if (move->is_up) {
-        store->cold[move->place].is_lost = true;
+        store->cold[move->place].is_unreadable = true;
         kv_unback_block(store, move->pages);
     } else {
         kv_free_place(store, move->place);

@@ -18,7 +18,7 @@ enum {
     DEVICE_BUFFER_BYTES = 8 << 20,
 };
 
-_Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_EVENTS, "each buffer has a mark of its own");
+_Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_EVENTS, "each buffer has an event of its own");
 
 /* A cold block of a segment, and its index in the lower tier. */
 typedef struct cold_block {

@@ -19,14 +19,14 @@ bool weir_kv_is_cold(const weir_kv_store *store, const void *page)
 bool weir_kv_is_unreadable(const weir_kv_store *store, const void *page)
 {
     const int32_t block = weir_kv_place_of(store, page);
-    return block != NO_BLOCK && store->cold[block].is_lost;
+    return block != NO_BLOCK && store->cold[block].is_unreadable;
 }
 
 void weir_kv_mark_unreadable(weir_kv_store *store, const void *page)
 {
     const int32_t block = weir_kv_place_of(store, page);
     WEIR_ASSERT(block != NO_BLOCK);
-    store->cold[block].is_lost = true;
+    store->cold[block].is_unreadable = true;
 }
 
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride)
@@ -42,14 +42,14 @@ bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t s
 
 int64_t weir_kv_free_blocks(const weir_kv_store *store)
 {
-    int64_t room = INT64_MAX;
+    int64_t free_blocks = INT64_MAX;
     for (const kv_size_class *size_class = store->size_classes;
          size_class < store->size_classes + store->n_classes; size_class++) {
         if (size_class == store->sinks) continue;
         const int64_t blocks = (size_class->most - size_class->n_resident) / size_class->per_block;
-        if (blocks < room) room = blocks;
+        if (blocks < free_blocks) free_blocks = blocks;
     }
-    return room;
+    return free_blocks;
 }
 
 bool weir_kv_lower_tier_fails(const weir_kv_store *store)
@@ -81,7 +81,7 @@ static bool is_on_host(const weir_kv_store *store, int32_t block)
 }
 
 /* The bytes of a page that moves. */
-static size_t room_of(const weir_kv_store *store, int64_t head)
+static size_t stride_of(const weir_kv_store *store, int64_t head)
 {
     return weir_kv_page_stride(&store->spec, weir_kv_layer_of(&store->spec, head));
 }
@@ -90,9 +90,9 @@ bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page)
 {
     WEIR_ASSERT(size_class->n_resident < size_class->most);
     store->n_resident++;
-    if (size_class->free_slots != NULL) {
-        void *const slot = size_class->free_slots[size_class->most - ++size_class->n_resident];
-        weir_device_space_map(weir_ledger_device(store->ledger), page, slot, size_class->bytes);
+    if (size_class->free_backing != NULL) {
+        void *const backing = size_class->free_backing[size_class->most - ++size_class->n_resident];
+        weir_device_space_map(weir_ledger_device(store->ledger), page, backing, size_class->bytes);
         return true;
     }
     kv_release_now(store);
@@ -107,9 +107,9 @@ static void unback(weir_kv_store *store, void *page)
 {
     kv_size_class *const size_class = kv_size_class_at(store, page);
     store->n_resident--;
-    if (size_class->free_slots != NULL) {
+    if (size_class->free_backing != NULL) {
         weir_device *const device = weir_ledger_device(store->ledger);
-        size_class->free_slots[size_class->most - size_class->n_resident--] =
+        size_class->free_backing[size_class->most - size_class->n_resident--] =
             weir_device_resolve(device, page);
         weir_device_space_map(device, page, NULL, size_class->bytes);
         return;
@@ -196,7 +196,7 @@ void kv_block_left(weir_kv_store *store, int32_t block, void *const *pages)
     (void)pthread_mutex_unlock(&store->lock);
     kv_unback_block(store, pages);
     store->cold[block].n_held = (int32_t)heads;
-    store->cold[block].is_lost = false;
+    store->cold[block].is_unreadable = false;
     store->n_on_host += is_on_host(store, block) ? heads : 0;
     store->moved.bytes_out += (int64_t)store->sizes.block_stride;
 }
@@ -205,7 +205,7 @@ void kv_block_left(weir_kv_store *store, int32_t block, void *const *pages)
 static size_t offset_in_part(const weir_kv_store *store, int64_t head)
 {
     const int64_t layer = weir_kv_layer_of(&store->spec, head);
-    return (size_t)(head - store->spec.geometry[layer].first_head) * room_of(store, head);
+    return (size_t)(head - store->spec.geometry[layer].first_head) * stride_of(store, head);
 }
 
 static weir_status load(
@@ -214,7 +214,7 @@ static weir_status load(
 {
     return weir_lower_tier_read(
         store->lower, block, weir_kv_layer_of(&store->spec, head), offset_in_part(store, head),
-        bytes, room_of(store, head), error
+        bytes, stride_of(store, head), error
     );
 }
 
@@ -265,7 +265,7 @@ weir_status weir_kv_page_read_end(
     if (read->block == NO_BLOCK) return weir_ledger_check(store->ledger, error);
     const weir_status status = weir_lower_tier_read_to_host(
         store->lower, read->block, weir_kv_layer_of(&store->spec, read->head),
-        offset_in_part(store, read->head), read->bytes, room_of(store, read->head), error
+        offset_in_part(store, read->head), read->bytes, stride_of(store, read->head), error
     );
     (void)atomic_fetch_sub_explicit(&store->cold[read->block].n_readers, 1, memory_order_release);
     return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;

@@ -15,7 +15,7 @@ static size_t own_metadata_bytes(const weir_kv_spec *spec)
            (size_t)kv_cold_blocks(spec) * sizeof(kv_cold_block) + (size_t)spec->n_pages * per_page;
 }
 
-static size_t slot_metadata_bytes(const weir_kv_spec *spec)
+static size_t backing_metadata_bytes(const weir_kv_spec *spec)
 {
     return spec->has_device ? (size_t)(spec->n_pages - weir_kv_cold_pages(spec)) * sizeof(void *)
                             : 0;
@@ -36,7 +36,7 @@ static size_t address_bytes(const weir_kv_spec *spec)
 size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec)
 {
     if (weir_kv_cold_pages(spec) == 0) return 0;
-    return own_metadata_bytes(spec) + slot_metadata_bytes(spec) +
+    return own_metadata_bytes(spec) + backing_metadata_bytes(spec) +
            weir_lower_tier_metadata_bytes(
                kv_cold_blocks(spec), kv_blocks_in(spec, spec->n_host_pages), spec->n_layers,
                weir_kv_n_heads(spec)
@@ -77,27 +77,27 @@ static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
 
 /* Allocates a device's memory for the pages that are not cold, for each class, and addresses for
  * all. */
-static weir_status open_slots(weir_kv_store *store, weir_error *error)
+static weir_status open_backing(weir_kv_store *store, weir_error *error)
 {
     weir_device *const device = weir_ledger_device(store->ledger);
-    char *slot;
+    char *backing;
     size_t n = 0;
     for (const kv_size_class *size_class = store->size_classes;
          size_class < store->size_classes + store->n_classes; size_class++)
-        store->slot_bytes += (size_t)size_class->most * size_class->bytes;
+        store->backing_bytes += (size_t)size_class->most * size_class->bytes;
     WEIR_TRY(weir_ledger_alloc(
-        store->ledger, (void **)&store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-        slot_metadata_bytes(&store->spec), error
+        store->ledger, (void **)&store->backing_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+        backing_metadata_bytes(&store->spec), error
     ));
     WEIR_TRY(weir_ledger_alloc_device(
-        store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV, store->slot_bytes, error
+        store->ledger, (void **)&store->backing, WEIR_ACCOUNT_KV, store->backing_bytes, error
     ));
-    slot = store->slots;
+    backing = store->backing;
     for (kv_size_class *size_class = store->size_classes;
          size_class < store->size_classes + store->n_classes; size_class++) {
-        size_class->free_slots = store->slot_metadata + n;
-        for (int32_t i = 0; i < size_class->most; i++, slot += size_class->bytes)
-            size_class->free_slots[size_class->most - 1 - i] = slot;
+        size_class->free_backing = store->backing_metadata + n;
+        for (int32_t i = 0; i < size_class->most; i++, backing += size_class->bytes)
+            size_class->free_backing[size_class->most - 1 - i] = backing;
         n += (size_t)size_class->most;
     }
     if (weir_device_space_open(device, (void **)&store->memory, store->bytes) == WEIR_OK)
@@ -143,7 +143,7 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
     place_metadata(store);
     for (int64_t i = 0; i < spec->n_pages; i++) store->blocks[i] = NO_BLOCK;
     if (spec->has_device)
-        WEIR_TRY(open_slots(store, error));
+        WEIR_TRY(open_backing(store, error));
     else
         WEIR_TRY(weir_ledger_map(
             store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec),
@@ -164,10 +164,10 @@ void kv_residency_close(weir_kv_store *store)
         );
     else if (store->memory != NULL)
         weir_device_space_close(weir_ledger_device(store->ledger));
-    weir_ledger_free_device(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
+    weir_ledger_free_device(store->ledger, store->backing, WEIR_ACCOUNT_KV, store->backing_bytes);
     weir_ledger_free(
-        store->ledger, store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
-        slot_metadata_bytes(&store->spec)
+        store->ledger, store->backing_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+        backing_metadata_bytes(&store->spec)
     );
     weir_ledger_free(
         store->ledger, store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,

@@ -146,21 +146,21 @@ static int32_t used_slots(const weir_coda_state *state, int64_t first, int64_t n
 }
 
 static void count(
-    const weir_shape *shape, const void *options, const void *memory, weir_coda_stats *sum
+    const weir_shape *shape, const void *options, const void *memory, weir_bank_stats *sum
 )
 {
-    static const weir_coda_counter of[WEIR_CODA_COUNTS] = {
-        [WEIR_CODA_EVICTIONS] = WEIR_CODA_STATS_EVICTIONS,
-        [WEIR_CODA_GATED_OUT] = WEIR_CODA_STATS_GATED_OUT,
-        [WEIR_CODA_HITS] = WEIR_CODA_STATS_EXACT_HITS,
-        [WEIR_CODA_INSERTS] = WEIR_CODA_STATS_EXACT_INSERTS,
-        [WEIR_CODA_OVERWRITES] = WEIR_CODA_STATS_EXACT_OVERWRITES,
-        [WEIR_CODA_UPDATES] = WEIR_CODA_STATS_SUMMARY_UPDATES,
-        [WEIR_CODA_FOUNDED] = WEIR_CODA_STATS_SUMMARY_FOUNDED,
-        [WEIR_CODA_EXACT_FRUSTRATED] = WEIR_CODA_STATS_EXACT_FRUSTRATED,
-        [WEIR_CODA_SUMMARY_FRUSTRATED] = WEIR_CODA_STATS_SUMMARY_FRUSTRATED,
-        [WEIR_CODA_EXACT_OPENED] = WEIR_CODA_STATS_EXACT_OPENED,
-        [WEIR_CODA_SUMMARY_OPENED] = WEIR_CODA_STATS_SUMMARY_OPENED,
+    static const weir_bank_counter of[WEIR_CODA_COUNTS] = {
+        [WEIR_CODA_EVICTIONS] = WEIR_BANK_STATS_EVICTIONS,
+        [WEIR_CODA_GATED_OUT] = WEIR_BANK_STATS_GATED_OUT,
+        [WEIR_CODA_HITS] = WEIR_BANK_STATS_EXACT_HITS,
+        [WEIR_CODA_INSERTS] = WEIR_BANK_STATS_EXACT_INSERTS,
+        [WEIR_CODA_OVERWRITES] = WEIR_BANK_STATS_EXACT_OVERWRITES,
+        [WEIR_CODA_UPDATES] = WEIR_BANK_STATS_SUMMARY_UPDATES,
+        [WEIR_CODA_FOUNDED] = WEIR_BANK_STATS_SUMMARY_FOUNDED,
+        [WEIR_CODA_EXACT_FRUSTRATED] = WEIR_BANK_STATS_EXACT_FRUSTRATED,
+        [WEIR_CODA_SUMMARY_FRUSTRATED] = WEIR_BANK_STATS_SUMMARY_FRUSTRATED,
+        [WEIR_CODA_EXACT_OPENED] = WEIR_BANK_STATS_EXACT_OPENED,
+        [WEIR_CODA_SUMMARY_OPENED] = WEIR_BANK_STATS_SUMMARY_OPENED,
     };
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     const weir_coda_state state =

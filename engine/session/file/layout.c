@@ -169,34 +169,37 @@ void session_print_policy(char out[WEIR_SESSION_POLICY], const char *text, int64
 
 void session_header_of(
     weir_session_header *header, const weir_session_identity *identity,
-    const weir_session_text *text
+    const weir_session_content *content
 )
 {
-    const weir_session_pruned *const pruned = text->pruned;
+    const weir_session_pruned *const pruned = content->pruned;
     *header = (weir_session_header){ .identity = *identity,
-                                     .salt_bytes = strlen(text->salt),
-                                     .n_tokens = text->n_tokens,
-                                     .n_states = text->n_states,
-                                     .form = text->form,
-                                     .is_automatic = text->is_automatic,
+                                     .salt_bytes = strlen(content->salt),
+                                     .n_tokens = content->n_tokens,
+                                     .n_states = content->n_states,
+                                     .form = content->form,
+                                     .is_automatic = content->is_automatic,
                                      .is_pruned = pruned != NULL };
-    if (text->numerics != NULL) {
-        header->identity.numerics = *text->numerics;
+    if (content->numerics != NULL) {
+        header->identity.numerics = *content->numerics;
         header->identity.numerics.is_mixed = true;
     }
     if (pruned == NULL) return;
     session_print_policy(header->identity.policy, pruned->policy, pruned->past.budget);
-    header->pages_bytes = session_pruned_pages_bytes(text->spec, pruned->head_rows);
+    header->pages_bytes = session_pruned_pages_bytes(content->spec, pruned->head_rows);
     header->policy_bytes = SESSION_POLICY_FIXED + (size_t)pruned->past.n_turns * SESSION_TURN +
                            strlen(pruned->policy) + pruned->state_bytes;
-    header->unsealed_bytes = pruned->unsealed != NULL ? weir_kv_unsealed_rows_bytes(text->spec) : 0;
+    header->unsealed_bytes =
+        pruned->unsealed != NULL ? weir_kv_unsealed_rows_bytes(content->spec) : 0;
 }
 
-size_t weir_session_file_bytes(const weir_session_identity *identity, const weir_session_text *text)
+size_t weir_session_file_bytes(
+    const weir_session_identity *identity, const weir_session_content *content
+)
 {
     session_layout layout;
     weir_session_header header;
-    session_header_of(&header, identity, text);
+    session_header_of(&header, identity, content);
     return session_layout_of(&layout, &header) ? layout.file_bytes : 0;
 }
 

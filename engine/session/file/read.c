@@ -317,7 +317,7 @@ weir_status weir_session_read_places(
     if (reader->header.is_pruned && reader->header.n_states > 0 &&
         places[0] != reader->header.n_tokens)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: the state is after token %d, the text ends at %d",
+            error, WEIR_EFORMAT, "%s: the state is after token %d, the sequence ends at %d",
             reader->path, (int)places[0], (int)reader->header.n_tokens
         );
     return WEIR_OK;
@@ -363,7 +363,7 @@ weir_status weir_session_read_rows(
         if (head_rows[h] < 0 || head_rows[h] > reader->header.n_tokens)
             return weir_error_set(
                 error, WEIR_EFORMAT,
-                "%s: head %" PRId64 " has %" PRId32 " rows of a text of %" PRId32 " tokens",
+                "%s: head %" PRId64 " has %" PRId32 " rows of a sequence of %" PRId32 " tokens",
                 reader->path, h, head_rows[h], reader->header.n_tokens
             );
     const size_t unsealed = weir_kv_unsealed_rows_bytes(spec);

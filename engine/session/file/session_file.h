@@ -108,7 +108,7 @@ static inline bool weir_session_form_is_exact(const weir_session_form *form)
 }
 
 /* A sequence to be written: all borrowed, and unchanged meanwhile. */
-typedef struct weir_session_text {
+typedef struct weir_session_content {
     const int32_t *tokens; /* [n_tokens + form.n_rest] */
     int32_t n_tokens, n_states;
     const char *salt; /* as weir_prefix_next returns it */
@@ -130,15 +130,15 @@ typedef struct weir_session_text {
      * others: the file says so, and "same" continues it nowhere. */
     const weir_numerics *numerics;
     weir_session_progress *progress; /* may be NULL */
-} weir_session_text;
+} weir_session_content;
 
 size_t weir_session_copy_bytes(const weir_kv_spec *spec);
 /* Returns 0 if out of range. */
 size_t weir_session_file_bytes(
-    const weir_session_identity *identity, const weir_session_text *text
+    const weir_session_identity *identity, const weir_session_content *content
 );
 WEIR_MUST_CHECK weir_status weir_session_write(
-    const char *path, const weir_session_identity *identity, const weir_session_text *text,
+    const char *path, const weir_session_identity *identity, const weir_session_content *content,
     size_t *n_bytes, weir_error *error
 );
 

@@ -66,7 +66,7 @@ void session_print_policy(char out[WEIR_SESSION_POLICY], const char *text, int64
 /* Fills in the header of a sequence that is written. */
 void session_header_of(
     weir_session_header *header, const weir_session_identity *identity,
-    const weir_session_text *text
+    const weir_session_content *content
 );
 
 const char *session_path(const weir_session_reader *reader); /* the path of the file */

@@ -119,16 +119,17 @@ size_t weir_session_copy_bytes(const weir_kv_spec *spec)
     return COPIES * copy_bytes(spec) + WEIR_LOWER_TIER_ALIGNMENT;
 }
 
-static weir_status open_copies(writer *w, const weir_session_text *text)
+static weir_status open_copies(writer *w, const weir_session_content *content)
 {
     const bool is_apart =
-        text->store != NULL && weir_ledger_device(weir_kv_store_ledger(text->store)) != NULL;
-    if (text->source == NULL && !is_apart &&
-        (text->store == NULL || weir_kv_cold_pages(text->spec) == 0))
+        content->store != NULL && weir_ledger_device(weir_kv_store_ledger(content->store)) != NULL;
+    if (content->source == NULL && !is_apart &&
+        (content->store == NULL || weir_kv_cold_pages(content->spec) == 0))
         return WEIR_OK;
-    w->copy_bytes = copy_bytes(text->spec);
-    if (text->source == NULL) w->memory = weir_memory_take(weir_session_copy_bytes(text->spec));
-    char *const memory = text->source != NULL ? text->source->memory : w->memory;
+    w->copy_bytes = copy_bytes(content->spec);
+    if (content->source == NULL)
+        w->memory = weir_memory_take(weir_session_copy_bytes(content->spec));
+    char *const memory = content->source != NULL ? content->source->memory : w->memory;
     if (memory == NULL)
         return weir_error_set(w->error, WEIR_ENOMEM, "%s: no memory to write it", w->path);
     w->copies =
@@ -144,30 +145,36 @@ static weir_status next_copy(writer *w, char **copy)
 }
 
 /* Adds the page of a layer and head. */
-static weir_status add_page(writer *w, const weir_session_text *text, int64_t block, int64_t head)
+static weir_status add_page(
+    writer *w, const weir_session_content *content, int64_t block, int64_t head
+)
 {
     const size_t bytes =
-        weir_kv_page_bytes_at(text->spec, weir_kv_layer_of(text->spec, head), block);
+        weir_kv_page_bytes_at(content->spec, weir_kv_layer_of(content->spec, head), block);
     char *copy;
-    if (w->copies == NULL) return add(w, text->pages[head * text->page_stride + block], bytes);
+    if (w->copies == NULL)
+        return add(w, content->pages[head * content->page_stride + block], bytes);
     WEIR_TRY(next_copy(w, &copy));
-    if (text->source != NULL)
-        WEIR_TRY(text->source->page(text->source->user, copy, block, head, w->error));
+    if (content->source != NULL)
+        WEIR_TRY(content->source->page(content->source->user, copy, block, head, w->error));
     else
         WEIR_TRY(weir_kv_page_copy(
-            text->store, copy, text->pages[head * text->page_stride + block], head, w->error
+            content->store, copy, content->pages[head * content->page_stride + block], head,
+            w->error
         ));
     return add(w, copy, bytes);
 }
 
-static weir_status add_state(writer *w, const weir_session_text *text, int32_t state, size_t bytes)
+static weir_status add_state(
+    writer *w, const weir_session_content *content, int32_t state, size_t bytes
+)
 {
     char *copy;
-    if (text->source == NULL) return add(w, text->states[state].state, bytes);
+    if (content->source == NULL) return add(w, content->states[state].state, bytes);
     for (size_t at = 0; at < bytes; at += w->copy_bytes) {
         const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
         WEIR_TRY(next_copy(w, &copy));
-        WEIR_TRY(text->source->state(text->source->user, copy, state, at, n, w->error));
+        WEIR_TRY(content->source->state(content->source->user, copy, state, at, n, w->error));
         WEIR_TRY(add(w, copy, n));
     }
     return WEIR_OK;
@@ -224,66 +231,69 @@ static weir_status write_policy(
 }
 
 /* Through a copy, since it may be device memory like pages. */
-static weir_status add_unsealed(writer *w, const weir_session_text *text, size_t bytes)
+static weir_status add_unsealed(writer *w, const weir_session_content *content, size_t bytes)
 {
-    const char *const from = text->pruned->unsealed;
+    const char *const from = content->pruned->unsealed;
     char *copy;
-    if (w->copies == NULL || text->store == NULL) return add(w, from, bytes);
+    if (w->copies == NULL || content->store == NULL) return add(w, from, bytes);
     for (size_t at = 0; at < bytes; at += w->copy_bytes) {
         const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
         WEIR_TRY(next_copy(w, &copy));
-        weir_ledger_copy(weir_kv_store_ledger(text->store), copy, from + at, n);
-        WEIR_TRY(weir_ledger_check(weir_kv_store_ledger(text->store), w->error));
+        weir_ledger_copy(weir_kv_store_ledger(content->store), copy, from + at, n);
+        WEIR_TRY(weir_ledger_check(weir_kv_store_ledger(content->store), w->error));
         WEIR_TRY(add(w, copy, n));
     }
     return WEIR_OK;
 }
 
-static weir_status write_pruned(writer *w, const weir_session_text *text, session_layout *layout)
+static weir_status write_pruned(
+    writer *w, const weir_session_content *content, session_layout *layout
+)
 {
-    const weir_session_pruned *const pruned = text->pruned;
+    const weir_session_pruned *const pruned = content->pruned;
     WEIR_TRY(add(w, pruned->head_rows, layout->sections[SESSION_ROWS].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_ROWS]));
     WEIR_TRY(write_policy(w, pruned, &layout->sections[SESSION_POLICY_STATE]));
-    WEIR_TRY(add_unsealed(w, text, layout->sections[SESSION_UNSEALED_ROWS].size));
+    WEIR_TRY(add_unsealed(w, content, layout->sections[SESSION_UNSEALED_ROWS].size));
     return end_section(w, &layout->sections[SESSION_UNSEALED_ROWS]);
 }
 
 static weir_status write_sections(
-    writer *w, const weir_session_text *text, const weir_session_header *header,
+    writer *w, const weir_session_content *content, const weir_session_header *header,
     session_layout *layout
 )
 {
     int32_t places[WEIR_SESSION_STATES];
     WEIR_TRY(write_layers(w, &header->identity, &layout->sections[SESSION_LAYERS]));
-    for (int32_t i = 0; i < text->n_states; i++) places[i] = text->states[i].at;
+    for (int32_t i = 0; i < content->n_states; i++) places[i] = content->states[i].at;
     /* NOLINTBEGIN(clang-analyzer-core.StackAddressEscape): after a failure w writes nothing more */
-    WEIR_TRY(add(w, text->tokens, layout->sections[SESSION_TOKENS].size));
+    WEIR_TRY(add(w, content->tokens, layout->sections[SESSION_TOKENS].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_TOKENS]));
-    WEIR_TRY(add(w, text->salt, layout->sections[SESSION_SALT].size));
+    WEIR_TRY(add(w, content->salt, layout->sections[SESSION_SALT].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_SALT]));
     WEIR_TRY(add(w, places, layout->sections[SESSION_PLACES].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PLACES]));
     /* NOLINTEND(clang-analyzer-core.StackAddressEscape) */
-    for (int32_t i = 0; i < text->n_states; i++)
-        WEIR_TRY(add_state(w, text, i, weir_session_state_bytes(header)));
+    for (int32_t i = 0; i < content->n_states; i++)
+        WEIR_TRY(add_state(w, content, i, weir_session_state_bytes(header)));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
     for (int64_t block = 0; block < layout->n_blocks; block++)
         for (int64_t head = 0; head < layout->n_heads; head++)
-            if (text->pruned == NULL || block < session_pages_of(text->pruned->head_rows[head]))
-                WEIR_TRY(add_page(w, text, block, head));
+            if (content->pruned == NULL ||
+                block < session_pages_of(content->pruned->head_rows[head]))
+                WEIR_TRY(add_page(w, content, block, head));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PAGES]));
-    return text->pruned != NULL ? write_pruned(w, text, layout) : WEIR_OK;
+    return content->pruned != NULL ? write_pruned(w, content, layout) : WEIR_OK;
 }
 
 static weir_status write_file(
-    writer *w, const weir_session_header *header, const weir_session_text *text,
+    writer *w, const weir_session_header *header, const weir_session_content *content,
     session_layout *layout
 )
 {
     unsigned char bytes[SESSION_HEADER];
     w->at = SESSION_HEADER;
-    WEIR_TRY(write_sections(w, text, header, layout));
+    WEIR_TRY(write_sections(w, content, header, layout));
     session_header_encode(bytes, header, layout);
     w->at = 0;
     /* NOLINTBEGIN(clang-analyzer-core.StackAddressEscape): w ends with this function */
@@ -293,13 +303,13 @@ static weir_status write_file(
 }
 
 weir_status weir_session_write(
-    const char *path, const weir_session_identity *identity, const weir_session_text *text,
+    const char *path, const weir_session_identity *identity, const weir_session_content *content,
     size_t *n_bytes, weir_error *error
 )
 {
     session_layout layout;
     weir_session_header header;
-    session_header_of(&header, identity, text);
+    session_header_of(&header, identity, content);
     header.created = weir_clock_unix_seconds();
     if (!session_layout_of(&layout, &header))
         return weir_error_set(
@@ -307,7 +317,7 @@ weir_status weir_session_write(
         );
     writer w = { .path = path,
                  .hash = XXH3_createState(),
-                 .progress = text->progress,
+                 .progress = content->progress,
                  .since_ns = weir_clock_ns(),
                  .error = error };
     if (w.hash == NULL)
@@ -315,8 +325,8 @@ weir_status weir_session_write(
     (void)XXH3_128bits_reset(w.hash);
     weir_status status = weir_new_file_open(&w.file, path, layout.file_bytes, error);
     const bool is_open = status == WEIR_OK;
-    if (status == WEIR_OK) status = open_copies(&w, text);
-    if (status == WEIR_OK) status = write_file(&w, &header, text, &layout);
+    if (status == WEIR_OK) status = open_copies(&w, content);
+    if (status == WEIR_OK) status = write_file(&w, &header, content, &layout);
     if (status == WEIR_OK)
         status = weir_new_file_keep(&w.file, error);
     else if (is_open)

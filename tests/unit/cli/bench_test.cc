@@ -13,7 +13,7 @@ using program::run;
 
 const std::string demo = "models/weir-demo";
 
-/* Two pairs of turns of 4 tokens, unless `more` says otherwise. */
+/* Two pairs of runs of 4 tokens, unless `more` says otherwise. */
 Outcome bench(const std::string &policies, const std::vector<std::string> &more)
 {
     std::vector<std::string> words = { "bench",      "--model", demo, "--set", "kernels.threads=1",
@@ -35,7 +35,7 @@ void expect_rate(const json_t *row, const char *name)
     EXPECT_LE(median, most) << name;
 }
 
-TEST(BenchPolicies, EachIsMeasuredBesideAPlainCache)
+TEST(BenchPolicies, EachIsMeasuredNextToAPlainCache)
 {
     const Outcome o = bench(
         "sinks:every=1;snapkv:window=8,every=0",
@@ -60,7 +60,7 @@ TEST(BenchPolicies, EachIsMeasuredBesideAPlainCache)
              { "speed_ratio", "plain_tokens_per_second", "tokens_per_second" })
             expect_rate(row, name);
         EXPECT_EQ(json_number_value(json_object_get(row, "rows")), 100)
-            << "of 200, and what was decoded behind them";
+            << "of 200, and what was decoded after them";
         EXPECT_GT(json_number_value(json_object_get(row, "memory_bytes")), 0);
         EXPECT_GT(json_number_value(json_object_get(row, "prompt_evict_ms")), 0);
         EXPECT_GT(json_number_value(json_object_get(row, "bandwidth_gb_per_second")), 0);
@@ -80,7 +80,7 @@ TEST(BenchPolicies, TheTableHasAColumnForEachFigure)
     for (std::string *const line : { &about, &head, &row, &end })
         ASSERT_TRUE(std::getline(text, *line)) << o.out;
     EXPECT_SAYS(about, "160 rows of noise pruned to 80");
-    EXPECT_SAYS(about, "1 pairs of turns of 2 tokens");
+    EXPECT_SAYS(about, "1 pairs of runs of 2 tokens");
     EXPECT_EQ(row.rfind("h2o:every=4,recent=16 ", 0), 0u) << row;
     EXPECT_SAYS(end, "medians over the pairs");
     for (const char *const column : { "policy", "speed ratio (min..max)", "plain t/s", "t/s",

@@ -11,7 +11,7 @@ namespace program {
 inline const std::string demo = "models/weir-demo",
                          messages = R"([{"role": "user", "content": "Hello"}])";
 
-/* The first number behind this name. */
+/* The first number after this name. */
 inline double number(const std::string &json, const std::string &name)
 {
     const size_t at = json.find("\"" + name + "\": ");

@@ -215,7 +215,7 @@ TEST_F(DbCoda, WhatCannotBeIsRefusedWithTheReason)
     fill();
     o = db("merge", { "--earlier", "a", "--later", "b", "--label", "x" });
     EXPECT_EQ(o.code, 1);
-    EXPECT_SAYS(o.err, "attend to all rows of a text");
+    EXPECT_SAYS(o.err, "attend to all rows of a sequence");
     EXPECT_EQ(file_of("x"), "");
     o = run({ "db", "create", "--dir", folder_ / "other", "--model", "models/weir-demo", "--memory",
               "1GiB", "--states", "int4" });

@@ -19,7 +19,7 @@ const std::string weirs = "A weir is a low dam across a river. It raises the wat
 const std::string bread = "To bake bread, mix flour, water, salt and yeast. Let the dough rise for "
                           "two hours, then bake it in a hot oven.";
 
-/* What stands behind a name in JSON, up to the next comma, bracket or brace. */
+/* What comes after a name in JSON, up to the next comma, bracket or brace. */
 std::string field(const std::string &json, const std::string &name)
 {
     const size_t at = json.find("\"" + name + "\":");

@@ -222,7 +222,7 @@ TEST_F(Commands, CtrlCEndsOneLongPieceOfWork)
           "0 of 1 windows" },
         { { "bench", "--depth", "60000", "--context", "65536" }, "[0-9]+ of 60000 tokens" },
         { { "bench", "--prompt", "60000", "--gen", "0", "--context", "65536" },
-          "0 of 12 turns",
+          "0 of 12 runs",
           3000 /* the bandwidth is measured first */ },
         { { "db", "ingest", "--context", "65536", "--dir", path("db"), "--documents", documents },
           "0 of 1 documents" },

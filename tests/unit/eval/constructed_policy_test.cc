@@ -159,7 +159,7 @@ class ConstructedPolicy : public ::testing::Test {
         }
         return rows;
     }
-    /* The likeliest token behind these, which go on behind the sequence. */
+    /* The likeliest token after these, which go on after the sequence. */
     int32_t follow(weir_kv_sequence *sequence, const Ids &tokens)
     {
         weir_evaluation evaluation = {};
@@ -173,8 +173,8 @@ class ConstructedPolicy : public ::testing::Test {
                    ? static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab()))
                    : -1;
     }
-    /* Asks for every pair behind a text that lost rows; returns how many rows of values were still
-     * there. */
+    /* Asks for every pair after a sequence that lost rows; returns how many rows of values were
+     * still there. */
     int check(const std::string &what, const Text &text, bool is_asked_before)
     {
         std::optional<Sequence> full(std::in_place, engine_);

@@ -56,7 +56,7 @@ Text text_of(int length, int n_pairs, int n_asked, unsigned seed)
     return text;
 }
 
-/* The likeliest token after each asked key, the keys and their values going on behind the text. */
+/* The likeliest token after each asked key, the keys and their values going on after the text. */
 Ids answers(Engine &engine, const Text &text)
 {
     struct Seen {
@@ -200,7 +200,7 @@ TEST_F(Constructed, HeadsMayBeManyAndShared)
     }
 }
 
-/* Keys of one KV head turned round in the file: that head finds other rows, as if it had lost the
+/* Keys of one KV head negated in the file: that head finds other rows, as if it had lost the
  * right ones; the others still have them. */
 TEST_F(Constructed, EveryHeadIsNeeded)
 {

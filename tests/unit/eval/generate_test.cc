@@ -293,7 +293,7 @@ TEST(FrequentWords, CountsFallWithTheSquareOfTheRank)
     for (uint32_t i = 0; i < 10; i++) EXPECT_EQ(weir_fwe_count(600, i + 1), want[i]);
 }
 
-TEST(FrequentWords, TheThreeBehindTheDotsAreTheAnswer)
+TEST(FrequentWords, TheThreeAfterTheDotsAreTheAnswer)
 {
     for (int length : { 256, 300, 350, 400, 1024, 5000 })
         for (const Sample &sample : generate("fwe", length, 10).samples) {

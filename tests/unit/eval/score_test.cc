@@ -43,7 +43,7 @@ std::string state(const std::string &current, const std::string &stack, const st
            visited + "]}";
 }
 
-TEST(State, IsTheLastOneBehindTheAnswer)
+TEST(State, IsTheLastOneAfterTheAnswer)
 {
     weir_state got;
     const std::string first = state("1", "0, 1", "0, 1"), last = state("2", "0, 2", "0, 1, 2");

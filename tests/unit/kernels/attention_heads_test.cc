@@ -8,8 +8,8 @@
 namespace weir_test {
 namespace {
 
-// A text whose KV heads hold different numbers of rows: each head is a sequence of its own, with
-// the same new rows.
+// A sequence whose KV heads hold different numbers of rows: each head is a sequence of its own,
+// with the same new rows.
 struct Ragged {
     Shape shape; // of the op; n_past is the longest head's
     std::vector<std::unique_ptr<Sequence>> heads;
@@ -23,7 +23,7 @@ struct Ragged {
         }
     }
     // Row-major [rows, heads, width] of what each head has as [rows, heads / G, width].
-    Floats beside(const std::vector<Floats> &each, int64_t width) const
+    Floats side_by_side(const std::vector<Floats> &each, int64_t width) const
     {
         const size_t per = (size_t)(width * shape.heads / shape.kv_heads);
         Floats all;
@@ -35,7 +35,7 @@ struct Ragged {
     {
         std::vector<Floats> each;
         for (const auto &head : heads) each.push_back(head->q);
-        return beside(each, shape.key_dim);
+        return side_by_side(each, shape.key_dim);
     }
     std::vector<weir_kv_segment> segments(int32_t first_row) const
     {
@@ -86,7 +86,7 @@ TEST(AttentionHeads, RaggedHeadsAreWhatEachIsAlone)
             ASSERT_EQ(run(*kernel, &args, 3), WEIR_OK);
             for (const auto &head : text_of_heads.heads)
                 alone.push_back(attend(*kernel, *head, 0, c.shape.n_rows));
-            EXPECT_TRUE(same_bits(got, text_of_heads.beside(alone, c.shape.value_dim)))
+            EXPECT_TRUE(same_bits(got, text_of_heads.side_by_side(alone, c.shape.value_dim)))
                 << text(*kernel, c.shape);
             expect_close(got, want, kernel->atol, kernel->rtol, text(*kernel, c.shape));
         }
@@ -110,7 +110,7 @@ TEST(AttentionHeads, BatchesOfWholeAndRagged)
         Floats out(7 * 4 * 32, NAN), alone = attend(*kernel, first, 0, 1);
         const weir_attention_args args = args_of(shape, q.data(), out.data(), segments);
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
-        const Floats ragged = middle.beside(
+        const Floats ragged = middle.side_by_side(
             { attend(*kernel, *middle.heads[0], 0, 3), attend(*kernel, *middle.heads[1], 0, 3) }, 32
         );
         const Floats whole = attend(*kernel, last, 0, 3);
@@ -217,7 +217,7 @@ TEST(KvHeads, WriteAndReadRaggedHeads)
             k.emplace_back(want.heads[g]->k.begin() + n_past[g] * 64, want.heads[g]->k.end());
             v.emplace_back(want.heads[g]->v.begin() + n_past[g] * 32, want.heads[g]->v.end());
         }
-        const Floats all_k = want.beside(k, 64), all_v = want.beside(v, 32);
+        const Floats all_k = want.side_by_side(k, 64), all_v = want.side_by_side(v, 32);
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_KV_WRITE)) {
             Ragged got(shape, n_past, 29);
             for (size_t g = 0; g < 3; g++) {
@@ -254,9 +254,9 @@ TEST(KvHeads, WriteAndReadRaggedHeads)
                 alone.k = each_k.back().data(), alone.v = each_v.back().data();
                 ASSERT_EQ(run(weir_kernel_ref_kv_read, &alone), WEIR_OK);
             }
-            EXPECT_TRUE(same_bits(got_k, want.beside(each_k, 64)))
+            EXPECT_TRUE(same_bits(got_k, want.side_by_side(each_k, 64)))
                 << kernel->name << " " << weir_kv_format_name(format);
-            EXPECT_TRUE(same_bits(got_v, want.beside(each_v, 32)))
+            EXPECT_TRUE(same_bits(got_v, want.side_by_side(each_v, 32)))
                 << kernel->name << " " << weir_kv_format_name(format);
         }
     }

@@ -304,7 +304,7 @@ void expect_part(
     }
 }
 
-// Whatever is asked for: before the rows, among them, up to the last, and behind it.
+// Whatever is asked for: before the rows, among them, up to the last, and after it.
 TEST(AttentionMass, PartsAreThoseOfTheWhole)
 {
     for (const Shape &shape : { Shape{ 8, 4, 32, 32, 1100, 1, 0, WEIR_KV_F16, WEIR_KV_F16 },

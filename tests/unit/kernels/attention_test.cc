@@ -42,7 +42,7 @@ TEST(Attention, MatchesRef)
 }
 
 // Every format on both sides, and every other pair once or twice: on all widths that they take, in
-// groups of 1 to 8 heads, with windows, from before a page's end to behind it.
+// groups of 1 to 8 heads, with windows, from before a page's end to after it.
 std::vector<Shape> shapes_of_formats()
 {
     const std::pair<int64_t, int64_t> widths[] = { { 16, 16 },  { 20, 12 },  { 45, 77 },
@@ -103,7 +103,7 @@ TEST(Attention, RefReadsTheOwnPageWide)
         return Floats(x.begin() + i * 32, x.begin() + (i + 1) * 32);
     };
     EXPECT_TRUE(same_bits(row(got, 0), row(want, 0)))
-        << "position 63 closes its page and reads it open";
+        << "position 63 seals its page and reads it unsealed";
     EXPECT_FALSE(same_bits(row(got, 1), row(want, 1)))
         << "position 64 reads the page before it coded";
 }

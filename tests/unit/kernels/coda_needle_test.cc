@@ -1,7 +1,7 @@
-// tests/unit/kernels/coda_needle_test.cc - a needle in long random texts: a row of a new value and
-// an open gate is still there, as it came, at the end.
+// tests/unit/kernels/coda_needle_test.cc - a needle in long random sequences: a row of a new value
+// and an open gate is still there, as it came, at the end.
 //
-// More than 1,000 texts by WEIR_NEEDLE_TEXTS=3000 in the environment (bazel test --test_env).
+// More than 1,000 sequences by WEIR_NEEDLE_TEXTS=3000 in the environment (bazel test --test_env).
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -53,7 +53,7 @@ class Random {
     uint64_t state_;
 };
 
-// One text on its way.
+// One sequence on its way.
 struct Stream {
     Stream(const weir_coda_layer &layer, Background background, uint64_t seed)
         : background(background), random(seed + 1),
@@ -108,7 +108,7 @@ struct Stream {
     Floats key, value;
 };
 
-// How many of the texts [first, end) still have their needle, on one thread.
+// How many of the sequences [first, end) still have their needle, on one thread.
 int n_kept(
     const weir_kernel &kernel, const weir_coda_layer &layer, Background background, int first,
     int end
@@ -154,7 +154,7 @@ struct Result {
     int kept, n;
 };
 
-// Texts 0 .. n - 1, in batches that stand among the given backgrounds in turn.
+// Sequences 0 .. n - 1, in batches that stand among the given backgrounds in turn.
 Result try_all(std::vector<Background> backgrounds, bool is_compat, int n)
 {
     const weir_kernel &kernel =
@@ -176,7 +176,7 @@ Result try_all(std::vector<Background> backgrounds, bool is_compat, int n)
     return { kept, n };
 }
 
-int n_texts()
+int n_sequences()
 {
     const char *const n = getenv("WEIR_NEEDLE_TEXTS");
 #if defined(__has_feature)
@@ -187,19 +187,20 @@ int n_texts()
     return n != nullptr ? atoi(n) : 1000;
 }
 
-TEST(CodaNeedle, IsKeptInAllOf1000RandomTextsOf32768Tokens)
+TEST(CodaNeedle, IsKeptInAllOf1000RandomSequencesOf32768Tokens)
 {
     const Result all =
-        try_all({ Background::Shut, Background::Tied, Background::Alike }, false, n_texts());
+        try_all({ Background::Shut, Background::Tied, Background::Alike }, false, n_sequences());
     EXPECT_GT(all.n, 0);
     EXPECT_EQ(all.kept, all.n);
 }
 
-// The same texts where candidates are taken in the order of the published package: the exact bank
-// is shown some of the rows, not those with the greatest gates.
-TEST(CodaNeedle, IsLostInMostTextsInTheOrderOfThePublishedPackage)
+// The same sequences where candidates are taken in the order of the published package: the exact
+// bank is shown some of the rows, not those with the greatest gates.
+TEST(CodaNeedle, IsLostInMostSequencesInTheOrderOfThePublishedPackage)
 {
-    const Result all = try_all({ Background::Shut, Background::Tied }, true, (n_texts() + 9) / 10);
+    const Result all =
+        try_all({ Background::Shut, Background::Tied }, true, (n_sequences() + 9) / 10);
     EXPECT_LT(all.kept, all.n * 3 / 4);
 }
 
@@ -211,16 +212,17 @@ TEST(CodaNeedle, ANewValueStaysUntilTheBankIsFullOfNewerOnes)
     layer.novelty = 2; // whatever the cosine
     for (const weir_kernel *kernel : write_rows())
         for (const int64_t needle : { 0, 5, 40 }) {
-            Text text(layer, 200, 31);
+            Sequence sequence(layer, 200, 31);
             for (int64_t t = 0; t < 200; t++)
-                text.gates[static_cast<size_t>(t)] = t == needle ? 1.0f : 0.5f;
+                sequence.gates[static_cast<size_t>(t)] = t == needle ? 1.0f : 0.5f;
             State state(layer);
             const Floats key(
-                text.k.begin() + needle * text.width, text.k.begin() + (needle + 1) * text.width
+                sequence.k.begin() + needle * sequence.width,
+                sequence.k.begin() + (needle + 1) * sequence.width
             );
             for (int64_t at = 0; at < 200; at++) {
-                state.write(*kernel, text, at, 1, true);
-                const int64_t since = at - layer.window - needle; // rows that left behind it
+                state.write(*kernel, sequence, at, 1, true);
+                const int64_t since = at - layer.window - needle; // rows that left after it
                 bool is_there = false;
                 for (int64_t slot = 16; slot < 22; slot++) {
                     double worst = 0;

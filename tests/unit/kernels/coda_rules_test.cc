@@ -24,12 +24,12 @@ TEST(CodaRules, StatesAreSoundAtEveryToken)
                 weir_coda_layer layer = layer_of(2, 32, 32, 16, 16);
                 layer.is_gated = is_gated;
                 const int64_t n = 7 * 32 + 7;
-                const Text text(layer, n, 61);
+                const Sequence sequence(layer, n, 61);
                 State state(layer);
                 int64_t n_exact = 0, n_summary = 0;
                 for (int64_t at = 0; at < n;) {
                     const int64_t rows = std::min(n - at, std::max<int64_t>(block, 1)), before = at;
-                    state.write(*kernel, text, at, rows, block == 0);
+                    state.write(*kernel, sequence, at, rows, block == 0);
                     at += rows;
                     const weir_coda_state view = state.view();
                     const weir_coda_head &head = *view.head;
@@ -49,7 +49,7 @@ TEST(CodaRules, StatesAreSoundAtEveryToken)
                     ASSERT_LE(
                         head.n_rows,
                         at <= 32 ? at : 64
-                    ); // behind the ring a row may be in both banks
+                    ); // after the ring a row may be in both banks
                     ASSERT_EQ(head.counts[WEIR_CODA_EVICTIONS], at - head.n_recent);
                     for (int64_t slot = 0; slot < 16; slot++) {
                         if (weir_coda_is_used(&view, 32 + slot))
@@ -62,7 +62,7 @@ TEST(CodaRules, StatesAreSoundAtEveryToken)
                 EXPECT_GT(n_exact, 0);
                 EXPECT_GT(n_summary, 0);
                 const std::vector<char> held = state.contents();
-                state.write(*kernel, text, 0, 0, false);
+                state.write(*kernel, sequence, 0, 0, false);
                 EXPECT_EQ(state.contents(), held) << "a block of no rows";
             }
 }
@@ -70,22 +70,22 @@ TEST(CodaRules, StatesAreSoundAtEveryToken)
 // ---- bounds -------------------------------------------------------------------------------------
 // A ring of one row: each token pushes the one before it out.
 struct Short {
-    explicit Short(const weir_coda_layer &layer, int64_t n) : text(layer, n, 3), state(layer)
+    explicit Short(const weir_coda_layer &layer, int64_t n) : sequence(layer, n, 3), state(layer)
     {
-        std::fill(text.gates.begin(), text.gates.end(), 2.0f);
+        std::fill(sequence.gates.begin(), sequence.gates.end(), 2.0f);
     }
     void value(int64_t token, std::vector<float> x) // zero past its end
     {
-        std::fill_n(text.v.begin() + token * text.width, text.width, 0.0f);
-        std::copy(x.begin(), x.end(), text.v.begin() + token * text.width);
+        std::fill_n(sequence.v.begin() + token * sequence.width, sequence.width, 0.0f);
+        std::copy(x.begin(), x.end(), sequence.v.begin() + token * sequence.width);
     }
     const int64_t *run(const weir_kernel &kernel, bool is_step)
     {
-        for (size_t at = 0; at < text.gates.size(); at++)
-            state.write(kernel, text, static_cast<int64_t>(at), 1, is_step);
+        for (size_t at = 0; at < sequence.gates.size(); at++)
+            state.write(kernel, sequence, static_cast<int64_t>(at), 1, is_step);
         return state.view().head->counts;
     }
-    Text text;
+    Sequence sequence;
     State state;
 };
 
@@ -99,7 +99,7 @@ TEST(CodaRules, ARowAtTheLeastGatePasses)
                 layer.exact_gate = layer.summary_gate =
                     is_above ? std::nextafter(gate, 1.0f) : gate;
                 Short one(layer, 2);
-                one.text.gates[0] = 0.3f;
+                one.sequence.gates[0] = 0.3f;
                 const int64_t *const counts = one.run(*kernel, is_step);
                 EXPECT_EQ(counts[WEIR_CODA_EVICTIONS], 1);
                 EXPECT_EQ(counts[WEIR_CODA_GATED_OUT], is_above)
@@ -145,7 +145,7 @@ TEST(CodaRules, WhatIsBetweenIsFoundAndTheSlotFoundLongestAgoGoes)
             all.value(2, { 0.8f, 0.6f });
             all.value(3, { 0, 1 });
             all.value(4, { 0, 0, 1 });
-            all.text.gates[3] = -9;
+            all.sequence.gates[3] = -9;
             const int64_t *const counts = all.run(*kernel, is_step);
             const weir_coda_state view = all.state.view();
             EXPECT_EQ(counts[WEIR_CODA_INSERTS], 3) << kernel->name;
@@ -169,10 +169,11 @@ TEST(CodaRules, BlocksOfOneRowKeepWhatStepsKeep)
         for (const bool is_gated : { true, false }) {
             weir_coda_layer layer = layer_of(2, 16, 20, 6, 5);
             layer.is_gated = is_gated;
-            const Text text(layer, 300, 17);
+            const Sequence sequence(layer, 300, 17);
             State steps(layer), blocks(layer);
             for (int64_t at = 0; at < 300; at++)
-                steps.write(*kernel, text, at, 1, true), blocks.write(*kernel, text, at, 1, false);
+                steps.write(*kernel, sequence, at, 1, true),
+                    blocks.write(*kernel, sequence, at, 1, false);
             const weir_coda_state a = steps.view(), b = blocks.view();
             double apart = 0;
             for (int64_t i = 0; i < 6; i++) EXPECT_EQ(a.used_at[i], b.used_at[i]) << kernel->name;

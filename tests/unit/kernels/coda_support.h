@@ -1,5 +1,5 @@
-// tests/unit/kernels/coda_support.h - layers of CoDA-GQA-L, texts for them, and states that rows
-// are written into.
+// tests/unit/kernels/coda_support.h - layers of CoDA-GQA-L, sequences for them, and states that
+// rows are written into.
 #pragma once
 #include <algorithm>
 #include <random>
@@ -9,11 +9,11 @@
 
 namespace weir_test {
 
-// A text: keys, values and gates of each token.
-struct Text {
+// A sequence: keys, values and gates of each token.
+struct Sequence {
     Floats k, v, gates;
     int64_t width;
-    Text(const weir_coda_layer &layer, int64_t n, uint32_t seed)
+    Sequence(const weir_coda_layer &layer, int64_t n, uint32_t seed)
         : k(random_floats((size_t)(n * layer.n_kv_heads * layer.head_dim), seed)),
           v(random_floats(k.size(), seed + 1)), gates(random_floats((size_t)n, seed + 2)),
           width(layer.n_kv_heads * layer.head_dim)
@@ -52,16 +52,18 @@ class State {
         weir_coda_read(&layer_, &state, side, state.rows[slot], out.data());
         return out;
     }
-    void write(const weir_kernel &kernel, const Text &text, int64_t first, int64_t n, bool is_step)
+    void write(
+        const weir_kernel &kernel, const Sequence &sequence, int64_t first, int64_t n, bool is_step
+    )
     {
         const weir_coda_segment segment = { memory(), static_cast<int32_t>(first),
                                             static_cast<int32_t>(n), is_step };
         weir_coda_write_args args = {};
-        args.k = text.k.data(), args.v = text.v.data(), args.gates = text.gates.data();
+        args.k = sequence.k.data(), args.v = sequence.v.data(), args.gates = sequence.gates.data();
         args.layer = &layer_;
         args.segments = &segment;
         args.n_segments = 1;
-        args.k_stride = args.v_stride = text.width;
+        args.k_stride = args.v_stride = sequence.width;
         args.gate_stride = 1;
         ASSERT_EQ(run(kernel, &args), WEIR_OK);
     }
@@ -73,8 +75,8 @@ class State {
 
 // Random cuts into blocks and steps; `then` after each.
 template <typename Then>
-void write_text(
-    const weir_kernel &kernel, State *state, const Text &text, int64_t n, uint32_t seed,
+void write_sequence(
+    const weir_kernel &kernel, State *state, const Sequence &sequence, int64_t n, uint32_t seed,
     const Then &then
 )
 {
@@ -82,7 +84,7 @@ void write_text(
     for (int64_t at = 0; at < n;) {
         const bool is_step = random() % 2 == 0;
         const int64_t rows = is_step ? 1 : std::min<int64_t>(n - at, 1 + random() % 40);
-        state->write(kernel, text, at, rows, is_step);
+        state->write(kernel, sequence, at, rows, is_step);
         at += rows;
         then(at);
     }

@@ -77,10 +77,10 @@ TEST(CodaState, TheRingHoldsTheLastTokensAndRowsAreDense)
             for (const auto &shape :
                  { layer_of(2, 16, 24, 8, 6, format), layer_of(1, 8, 1, 3, 0, format),
                    layer_of(3, 4, 70, 0, 5, format) }) {
-                const Text text(shape, 300, 5);
+                const Sequence sequence(shape, 300, 5);
                 State state(shape);
                 int32_t n_rows = 0;
-                write_text(*kernel, &state, text, 300, 7, [&](int64_t at) {
+                write_sequence(*kernel, &state, sequence, 300, 7, [&](int64_t at) {
                     const weir_coda_state view = state.view();
                     ASSERT_EQ(view.head->position, at);
                     ASSERT_EQ(view.head->n_recent, std::min<int64_t>(at, shape.window));
@@ -99,15 +99,15 @@ TEST(CodaState, TheRingHoldsTheLastTokensAndRowsAreDense)
                                       token = at - view.head->n_recent + i;
                         ASSERT_TRUE(weir_coda_is_used(&view, slot));
                         const Floats k = state.row(WEIR_KV_K, slot), v = state.row(WEIR_KV_V, slot);
-                        for (int64_t x = 0; x < text.width; x++) {
+                        for (int64_t x = 0; x < sequence.width; x++) {
                             ASSERT_EQ(
                                 k[(size_t)x],
-                                rounded(format, text.k[(size_t)(token * text.width + x)])
+                                rounded(format, sequence.k[(size_t)(token * sequence.width + x)])
                             ) << kernel->name
                               << " token " << token;
                             ASSERT_EQ(
                                 v[(size_t)x],
-                                rounded(format, text.v[(size_t)(token * text.width + x)])
+                                rounded(format, sequence.v[(size_t)(token * sequence.width + x)])
                             );
                         }
                     }
@@ -121,13 +121,13 @@ TEST(CodaState, PrototypesHoldTheLowBandOnly)
         for (const weir_coda_band band : { WEIR_CODA_UPPER_HALF, WEIR_CODA_SLOW_PAIRS }) {
             weir_coda_layer layer = layer_of(2, 16, 12, 4, 6);
             layer.band = band;
-            const Text text(layer, 200, 8);
+            const Sequence sequence(layer, 200, 8);
             State state(layer);
-            write_text(*kernel, &state, text, 200, 9, [](int64_t) {});
+            write_sequence(*kernel, &state, sequence, 200, 9, [](int64_t) {});
             EXPECT_GT(state.view().head->counts[WEIR_CODA_FOUNDED], 0) << kernel->name;
             for (int64_t slot = 16; slot < 22; slot++) {
                 const Floats k = state.row(WEIR_KV_K, slot);
-                for (int64_t x = 0; x < text.width; x++)
+                for (int64_t x = 0; x < sequence.width; x++)
                     if (!weir_coda_is_low(&layer, x % 16))
                         EXPECT_EQ(k[(size_t)x], 0.0f) << kernel->name;
             }
@@ -137,13 +137,14 @@ TEST(CodaState, PrototypesHoldTheLowBandOnly)
 TEST(CodaState, ACopyGoesOnWithTheSameBits)
 {
     const weir_coda_layer layer = layer_of(2, 16, 20, 8, 6);
-    const Text text(layer, 240, 11);
+    const Sequence sequence(layer, 240, 11);
     for (const weir_kernel *kernel : write_rows()) {
         State whole(layer);
-        write_text(*kernel, &whole, text, 120, 3, [](int64_t) {});
+        write_sequence(*kernel, &whole, sequence, 120, 3, [](int64_t) {});
         State other(whole);
         for (State *state : { &whole, &other })
-            for (int64_t at = 120; at < 240; at += 15) state->write(*kernel, text, at, 15, false);
+            for (int64_t at = 120; at < 240; at += 15)
+                state->write(*kernel, sequence, at, 15, false);
         EXPECT_EQ(whole.contents(), other.contents()) << kernel->name;
     }
 }
@@ -165,22 +166,25 @@ TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
             layer.founds = random() % 4 != 0;
             layer.is_gated = random() % 4 != 0;
             layer.band = random() % 2 == 0 ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
-            Text text(layer, 300, 40 + (uint32_t)round);
-            const Floats noise = text.v;
-            for (size_t x = 0; x < text.v.size(); x++) {
-                const size_t token = x / (size_t)text.width,
-                             of = token * 7 % 11 * (size_t)text.width + x % (size_t)text.width;
-                text.v[x] =
+            Sequence sequence(layer, 300, 40 + (uint32_t)round);
+            const Floats noise = sequence.v;
+            for (size_t x = 0; x < sequence.v.size(); x++) {
+                const size_t token = x / (size_t)sequence.width,
+                             of = token * 7 % 11 * (size_t)sequence.width +
+                                  x % (size_t)sequence.width;
+                sequence.v[x] =
                     token < 11 ? noise[x] : noise[of] + noise[x] * (token % 3 == 0 ? 0.75f : 0.05f);
             }
             std::vector<std::vector<char>> want;
             State reference(layer);
             const auto keep = [&](int64_t) { want.push_back(reference.contents()); };
-            write_text(*ref_row(WEIR_OP_CODA_WRITE), &reference, text, 300, (uint32_t)round, keep);
+            write_sequence(
+                *ref_row(WEIR_OP_CODA_WRITE), &reference, sequence, 300, (uint32_t)round, keep
+            );
             for (const weir_kernel *kernel : omp_rows(WEIR_OP_CODA_WRITE)) {
                 State state(layer);
                 size_t n = 0;
-                write_text(*kernel, &state, text, 300, (uint32_t)round, [&](int64_t at) {
+                write_sequence(*kernel, &state, sequence, 300, (uint32_t)round, [&](int64_t at) {
                     ASSERT_TRUE(state.contents() == want[n++])
                         << kernel->name << " round " << round << " token " << at;
                 });
@@ -189,28 +193,28 @@ TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
 }
 
 // One token of open gate and of values unlike all others, among tokens whose gates are nearly
-// closed: kept, wherever it stands and however texts are cut.
+// closed: kept, wherever it stands and however sequences are cut.
 TEST(CodaState, ANeedleIsKept)
 {
     weir_coda_layer layer = layer_of(2, 16, 32, 8, 8);
     const int64_t n = 400;
     for (const weir_kernel *kernel : write_rows())
         for (uint32_t seed = 0; seed < 30; seed++) {
-            Text text(layer, n, 100 + seed);
+            Sequence sequence(layer, n, 100 + seed);
             const int64_t needle = (seed * 37) % (n - layer.window - 41);
             for (int64_t t = 0; t < n; t++) {
-                text.gates[(size_t)t] = t == needle ? 4.0f : -5.0f;
-                for (int64_t x = 0; x < text.width; x++)
-                    text.v[(size_t)(t * text.width + x)] += t == needle ? -3.0f : 3.0f;
+                sequence.gates[(size_t)t] = t == needle ? 4.0f : -5.0f;
+                for (int64_t x = 0; x < sequence.width; x++)
+                    sequence.v[(size_t)(t * sequence.width + x)] += t == needle ? -3.0f : 3.0f;
             }
             State state(layer);
-            write_text(*kernel, &state, text, n, seed, [](int64_t) {});
+            write_sequence(*kernel, &state, sequence, n, seed, [](int64_t) {});
             bool is_there = false;
             for (int64_t slot = layer.window; slot < layer.window + layer.n_exact; slot++)
                 is_there = is_there || state.row(WEIR_KV_K, slot) ==
                                            Floats(
-                                               text.k.begin() + needle * text.width,
-                                               text.k.begin() + (needle + 1) * text.width
+                                               sequence.k.begin() + needle * sequence.width,
+                                               sequence.k.begin() + (needle + 1) * sequence.width
                                            );
             EXPECT_TRUE(is_there) << kernel->name << " seed " << seed;
         }

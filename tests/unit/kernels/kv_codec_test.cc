@@ -8,8 +8,8 @@ namespace {
 // ---- the table ----------------------------------------------------------------------------------
 TEST(KvFormat, BitsPerValueOfAPage)
 {
-    // At a width of 128: what spec/kv.md 9 states; scales of turbo and fp8 belong to a row, int8's
-    // to 64 tokens, kivi's to 32 values.
+    // At a width of 128: what kernels/abi/kv_format.h states; scales of turbo and fp8 belong to a
+    // row, int8's to 64 tokens, kivi's to 32 values.
     const std::pair<weir_kv_format, double> bits[] = {
         { WEIR_KV_F32, 32 },        { WEIR_KV_F16, 16 },        { WEIR_KV_BF16, 16 },
         { WEIR_KV_Q8_0, 8.5 },      { WEIR_KV_Q4_0, 4.5 },      { WEIR_KV_INT8, 8.5 },
@@ -175,7 +175,7 @@ TEST(KvWrite, OneSideAlone)
 }
 
 // A page of a format that needs it stays uncoded until its 64th row.
-TEST(KvWrite, OpenPagesCloseWithTheir64thRow)
+TEST(KvWrite, PagesAreSealedWithTheir64thRow)
 {
     for (const weir_kv_format format : formats()) {
         if (!weir_kv_seals_pages(format)) continue;
@@ -186,54 +186,54 @@ TEST(KvWrite, OpenPagesCloseWithTheir64thRow)
             for (const auto &page : pages.pages())
                 EXPECT_EQ(std::count(page.begin(), page.end(), 0), (ptrdiff_t)page.size())
                     << kernel->name;
-            const Rows open = read(weir_kernel_ref_kv_read, pages, 63, 64, format);
-            for (size_t i = 0; i < open.k.size(); i++)
-                ASSERT_EQ(open.k[i], (float)(_Float16)rows.k[i]);
-            for (size_t i = 0; i < open.v.size(); i++)
-                ASSERT_EQ(open.v[i], (float)(_Float16)rows.v[i]);
+            const Rows unsealed = read(weir_kernel_ref_kv_read, pages, 63, 64, format);
+            for (size_t i = 0; i < unsealed.k.size(); i++)
+                ASSERT_EQ(unsealed.k[i], (float)(_Float16)rows.k[i]);
+            for (size_t i = 0; i < unsealed.v.size(); i++)
+                ASSERT_EQ(unsealed.v[i], (float)(_Float16)rows.v[i]);
             ASSERT_EQ(write(*kernel, pages, rows, format, 63, 1), WEIR_OK);
             pages.hide_unsealed(0);
-            const Rows closed = read(weir_kernel_ref_kv_read, pages, 64, 64, format);
-            EXPECT_NE(closed.k, rows.k);
+            const Rows sealed = read(weir_kernel_ref_kv_read, pages, 64, 64, format);
+            EXPECT_NE(sealed.k, rows.k);
             const double worst = format == WEIR_KV_KIVI2 ? 2.5
                                  : format == WEIR_KV_KIVI4
                                      ? 0.5
                                      : 0.05; // half a step, of a range below 15
-            expect_close(closed.k, rows.k, worst, 0, kernel->name);
-            expect_close(closed.v, rows.v, worst, 0, kernel->name);
+            expect_close(sealed.k, rows.k, worst, 0, kernel->name);
+            expect_close(sealed.v, rows.v, worst, 0, kernel->name);
         }
     }
 }
 
-// Either side alone; a page that is named open is read open.
+// Either side alone; a page that is named unsealed is read unsealed.
 TEST(KvRead, OneSide)
 {
     const Rows rows(100, 32, 3);
     Pages pages(WEIR_KV_KIVI4, 2, 32, 32, 100);
     ASSERT_EQ(write(weir_kernel_ref_kv_write, pages, rows, WEIR_KV_KIVI4, 0, 100), WEIR_OK);
-    const Rows open = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
+    const Rows unsealed = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
     pages.hide_unsealed(0);
-    const Rows closed = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
+    const Rows sealed = read(weir_kernel_ref_kv_read, pages, 100, 32, WEIR_KV_KIVI4);
     EXPECT_NE(
-        Floats(open.k.begin(), open.k.begin() + 64 * 64),
-        Floats(closed.k.begin(), closed.k.begin() + 64 * 64)
+        Floats(unsealed.k.begin(), unsealed.k.begin() + 64 * 64),
+        Floats(sealed.k.begin(), sealed.k.begin() + 64 * 64)
     );
     EXPECT_EQ(
-        Floats(open.k.begin() + 64 * 64, open.k.end()),
-        Floats(closed.k.begin() + 64 * 64, closed.k.end())
+        Floats(unsealed.k.begin() + 64 * 64, unsealed.k.end()),
+        Floats(sealed.k.begin() + 64 * 64, sealed.k.end())
     );
     std::vector<const weir_kernel *> kernels = omp_rows(WEIR_OP_KV_READ);
     kernels.push_back(&weir_kernel_ref_kv_read);
     for (const weir_kernel *kernel : kernels) {
         const weir_kv_segment segment = pages.segment(0, 100, 0);
-        Floats k(closed.k.size()), v(closed.v.size());
+        Floats k(sealed.k.size()), v(sealed.v.size());
         weir_kv_read_args args = { k.data(), nullptr,       &segment,      1, 2, 32, 32, 64,
                                    64,       WEIR_KV_KIVI4, WEIR_KV_KIVI4, {} };
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         args.k = nullptr, args.v = v.data();
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
-        EXPECT_TRUE(same_bits(k, closed.k)) << kernel->name;
-        EXPECT_TRUE(same_bits(v, closed.v)) << kernel->name;
+        EXPECT_TRUE(same_bits(k, sealed.k)) << kernel->name;
+        EXPECT_TRUE(same_bits(v, sealed.v)) << kernel->name;
     }
 }
 

@@ -200,8 +200,8 @@ TEST(KvTurbo, ErrorsAreThoseOfTheCodebook)
     }
 }
 
-// What attention multiplies is the row turned by H D: turning it back gives the row.
-TEST(KvTurbo, RotatedRowsAreTheRowsTurned)
+// What attention multiplies is the row rotated by H D: rotating it back gives the row.
+TEST(KvTurbo, RotatingBackGivesTheRow)
 {
     for (const weir_kv_format format : { WEIR_KV_TURBO2, WEIR_KV_TURBO3, WEIR_KV_TURBO4 }) {
         for (const weir_kv_side side : sides) {

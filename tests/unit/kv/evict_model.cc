@@ -157,15 +157,15 @@ void Evict::TearDown()
     std::filesystem::remove_all(folder_);
 }
 
-Text Evict::text()
+Sequence Evict::sequence()
 {
-    Text t;
+    Sequence t;
     EXPECT_EQ(weir_kv_table_open(&t.table, store_, &error_), WEIR_OK) << error_.text;
     t.heads.resize((size_t)heads());
     return t;
 }
 
-void Evict::close(Text *t)
+void Evict::close(Sequence *t)
 {
     weir_kv_table_close(&t->table, store_);
     t->heads.clear();
@@ -173,7 +173,7 @@ void Evict::close(Text *t)
 
 /* ---- growing --------------------------------------------------------------------------------- */
 /* n rows, all in one page. */
-void Evict::write(Text *t, int64_t head, int64_t n)
+void Evict::write(Sequence *t, int64_t head, int64_t n)
 {
     weir_test::Normal value;
     Rows *const rows = &t->heads[(size_t)head];
@@ -209,7 +209,7 @@ void Evict::write(Text *t, int64_t head, int64_t n)
         );
 }
 
-bool Evict::append(Text *t, int64_t n)
+bool Evict::append(Sequence *t, int64_t n)
 {
     if (t->table.n_rows + n > spec_.max_rows || weir_kv_reserve(&t->table, store_, n) != WEIR_OK)
         return false;
@@ -225,7 +225,7 @@ bool Evict::append(Text *t, int64_t n)
     return true;
 }
 
-bool Evict::fill(Text *t, int64_t n)
+bool Evict::fill(Sequence *t, int64_t n)
 {
     if (t->table.n_rows + n > spec_.max_rows || weir_kv_reserve(&t->table, store_, n) != WEIR_OK)
         return false;
@@ -235,7 +235,7 @@ bool Evict::fill(Text *t, int64_t n)
 }
 
 /* ---- evicting -------------------------------------------------------------------------------- */
-Lists Evict::random_lists(const Text &t, const std::vector<int32_t> &layers)
+Lists Evict::random_lists(const Sequence &t, const std::vector<int32_t> &layers)
 {
     Lists lists((size_t)heads());
     for (const int32_t layer : layers)
@@ -244,7 +244,7 @@ Lists Evict::random_lists(const Text &t, const std::vector<int32_t> &layers)
             const auto below = [&](int32_t end) {
                 return (int32_t)(random_() % (uint32_t)(end > 0 ? end : 1));
             };
-            const int32_t held = std::min<int32_t>((int32_t)n_turned_, n),
+            const int32_t held = std::min<int32_t>((int32_t)n_rotated_, n),
                           pinned = std::max(below(2) ? below(n + 1) : 0, held),
                           end = std::max(below(3) ? n : below(n + 1), held);
             const int32_t percent = below(8) == 0 ? 100 : below(8) == 0 ? 0 : 10 + below(90);
@@ -271,13 +271,13 @@ Keep Evict::keep_of(const std::vector<int32_t> &layers, const Lists &lists) cons
                  all.slots.data(),
                  stride,
                  all.counts.data(),
-                 n_turned_,
-                 turn,
+                 n_rotated_,
+                 rotate,
                  nullptr };
     return all;
 }
 
-std::vector<float> Evict::turned_key(int64_t head, int64_t row, int64_t n_keep)
+std::vector<float> Evict::rotated_key(int64_t head, int64_t row, int64_t n_keep)
 {
     std::vector<float> key(key_dim);
     for (int64_t d = 0; d < key_dim; d++)
@@ -286,28 +286,28 @@ std::vector<float> Evict::turned_key(int64_t head, int64_t row, int64_t n_keep)
     return key;
 }
 
-void Evict::turn(void *, const weir_policy_tile *tile, int64_t n_keep)
+void Evict::rotate(void *, const weir_policy_tile *tile, int64_t n_keep)
 {
     for (int64_t i = 0; i < tile->n; i++) {
         const std::vector<float> key =
-            turned_key(tile->layer * kv_heads + tile->head, tile->first + i, n_keep);
+            rotated_key(tile->layer * kv_heads + tile->head, tile->first + i, n_keep);
         std::copy(key.begin(), key.end(), tile->keys + i * key_dim);
     }
 }
 
 /* Its key is coded again, its value is as it was. */
-Row Evict::turned(const Row &row, int64_t head, int64_t i, int64_t n_keep) const
+Row Evict::rotated(const Row &row, int64_t head, int64_t i, int64_t n_keep) const
 {
     Row out = row;
     std::vector<char> bytes;
-    out.k = turned_key(head, i, n_keep);
+    out.k = rotated_key(head, i, n_keep);
     if (is_whole(head)) return out; /* and coded with its page */
     code_side(&out.k, &bytes, pair_at(head, i / WEIR_PAGE_TOKENS).k, WEIR_KV_K);
     std::copy(bytes.begin(), bytes.end(), out.bytes.begin());
     return out;
 }
 
-void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &lists) const
+void Evict::keep_rows(Sequence *t, const std::vector<int32_t> &layers, const Lists &lists) const
 {
     const size_t sinks = (size_t)spec_.sinks.n_pages * WEIR_PAGE_TOKENS;
     for (const int32_t layer : layers)
@@ -318,10 +318,10 @@ void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &
             size_t first = 0;
             if (list.size() == old.size()) continue;
             while (first < list.size() && list[first] == (int32_t)first) first++;
-            for (int64_t i = 0; i < n_turned_; i++)
-                old[(size_t)i] = turned(old[(size_t)i], h, i, (int64_t)list.size());
+            for (int64_t i = 0; i < n_rotated_; i++)
+                old[(size_t)i] = rotated(old[(size_t)i], h, i, (int64_t)list.size());
             if (is_whole(h)) first -= first % WEIR_PAGE_TOKENS;
-            if (n_turned_ > 0) first = 0;
+            if (n_rotated_ > 0) first = 0;
             rows.resize(first);
             for (size_t i = first; i < list.size(); i++) {
                 const Row &row = old[(size_t)list[i]];
@@ -335,7 +335,7 @@ void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &
         }
 }
 
-void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &lists)
+void Evict::evict(Sequence *t, const std::vector<int32_t> &layers, const Lists &lists)
 {
     const Keep keep = keep_of(layers, lists);
     const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
@@ -352,7 +352,7 @@ void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &list
 
 /* ---- looking --------------------------------------------------------------------------------- */
 /* Products with the keys as they lie are those with the keys as they are read. */
-void Evict::expect_products(const Text &t, int64_t head)
+void Evict::expect_products(const Sequence &t, int64_t head)
 {
     const Rows &rows = t.heads[(size_t)head];
     const int64_t n = (int64_t)rows.size(), n_vectors = 3,
@@ -391,7 +391,7 @@ void Evict::expect_products(const Text &t, int64_t head)
     }
 }
 
-void Evict::expect_rows(const Text &t)
+void Evict::expect_rows(const Sequence &t)
 {
     std::vector<float> k(WEIR_POLICY_TILE * key_dim), v(WEIR_POLICY_TILE * value_dim);
     for (int64_t h = 0; h < heads(); h++) {
@@ -428,11 +428,11 @@ void Evict::expect_rows(const Text &t)
     }
 }
 
-void Evict::expect_sound(const std::vector<const Text *> &texts)
+void Evict::expect_sound(const std::vector<const Sequence *> &sequences)
 {
     std::set<void *> held;
     ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text;
-    for (const Text *t : texts) {
+    for (const Sequence *t : sequences) {
         ASSERT_TRUE(weir_kv_table_is_sound(store_, &t->table, &error_)) << error_.text;
         size_t room = 0;
         for (int64_t h = 0; h < heads(); h++)
@@ -450,7 +450,7 @@ void Evict::expect_sound(const std::vector<const Text *> &texts)
     ASSERT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages - (int64_t)held.size());
 }
 
-std::string Evict::picture(const Text &t)
+std::string Evict::picture(const Sequence &t)
 {
     std::string out;
     const auto add = [&](const void *bytes, size_t n) { out.append((const char *)bytes, n); };

@@ -1,4 +1,4 @@
-/* Texts whose heads lose rows, with a plain list of the rows that each head should hold. */
+/* Sequences whose heads lose rows, with a plain list of the rows that each head should hold. */
 #pragma once
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ struct Row {
 using Rows = std::vector<Row>;
 using Lists = std::vector<std::vector<int32_t>>; /* per head over all layers */
 
-struct Text {
+struct Sequence {
     weir_kv_table table = {};
     std::vector<Rows> heads;
 };
@@ -45,29 +45,29 @@ class Evict : public ::testing::Test {
   protected:
     void open(const Options &options);
     void TearDown() override;
-    Text text();
-    void close(Text *t);
+    Sequence sequence();
+    void close(Sequence *t);
     int64_t heads() const { return spec_.n_layers * kv_heads; }
 
     /* Writes n new rows to each head; false when there is no room. */
-    bool append(Text *t, int64_t n);
-    /* The same without writing them, for texts that are only in the way. */
-    bool fill(Text *t, int64_t n);
+    bool append(Sequence *t, int64_t n);
+    /* The same without writing them, for sequences that are only in the way. */
+    bool fill(Sequence *t, int64_t n);
     /* Random lists for the listed layers; others keep all. */
-    Lists random_lists(const Text &t, const std::vector<int32_t> &layers);
+    Lists random_lists(const Sequence &t, const std::vector<int32_t> &layers);
     Keep keep_of(const std::vector<int32_t> &layers, const Lists &lists) const;
     /* The model only. */
-    void keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &lists) const;
+    void keep_rows(Sequence *t, const std::vector<int32_t> &layers, const Lists &lists) const;
     /* Both, and everything is checked. */
-    void evict(Text *t, const std::vector<int32_t> &layers, const Lists &lists);
+    void evict(Sequence *t, const std::vector<int32_t> &layers, const Lists &lists);
 
-    void expect_rows(const Text &t);
-    void expect_sound(const std::vector<const Text *> &texts);
+    void expect_rows(const Sequence &t);
+    void expect_sound(const std::vector<const Sequence *> &sequences);
     /* Bytes of all pages and unsealed rows, and everything that the table says. */
-    std::string picture(const Text &t);
+    std::string picture(const Sequence &t);
 
     std::mt19937 random_{ 11 };
-    int64_t n_turned_ = 0; /* rows at the beginning that get other keys; random lists keep them */
+    int64_t n_rotated_ = 0; /* rows at the beginning that get other keys; random lists keep them */
     std::vector<weir_kv_pair> formats_;
     std::vector<weir_kv_geometry> geometry_;
     std::string folder_;
@@ -79,12 +79,12 @@ class Evict : public ::testing::Test {
     weir_error error_ = {};
 
   private:
-    void expect_products(const Text &t, int64_t head);
-    void write(Text *t, int64_t head, int64_t n);
+    void expect_products(const Sequence &t, int64_t head);
+    void write(Sequence *t, int64_t head, int64_t n);
     /* Other for each head, row and number of rows that stay. */
-    static std::vector<float> turned_key(int64_t head, int64_t row, int64_t n_keep);
-    static void turn(void *user, const weir_policy_tile *tile, int64_t n_keep);
-    Row turned(const Row &row, int64_t head, int64_t i, int64_t n_keep) const;
+    static std::vector<float> rotated_key(int64_t head, int64_t row, int64_t n_keep);
+    static void rotate(void *user, const weir_policy_tile *tile, int64_t n_keep);
+    Row rotated(const Row &row, int64_t head, int64_t i, int64_t n_keep) const;
     weir_kv_pair pair_at(int64_t head, int64_t page) const
     {
         return weir_kv_pair_at(formats_[(size_t)(head / kv_heads)], spec_.sinks, page);

@@ -104,8 +104,8 @@ TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
     weir_prefix_close(prefix);
 }
 
-/* Sequences that take texts from the tree and from the list of cut ones, go on, are cut, forked and
- * give texts back, while blocks come and go. */
+/* Sequences that continue cached and pruned ones, go on, are pruned, forked and cached, while
+ * blocks come and go. */
 TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
 {
     open_tiers(30, 30);
@@ -152,7 +152,7 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
             (void)weir_prefix_insert(prefix, &s, nullptr, nullptr, 0, random_() % 2 == 0);
             break;
         case 4: {
-            Text t;
+            Sequence t;
             t.table = s.table;
             for (int64_t h = 0; h < heads(); h++)
                 t.heads.emplace_back((size_t)weir_kv_rows_at(&s.table, h));

@@ -25,15 +25,16 @@ struct Formats {
 
 class EveryFormat : public Evict, public ::testing::WithParamInterface<Formats> {
   protected:
-    /* Sinks for `n_texts` texts. */
+    /* Sinks for `n_sequences` sequences. */
     void open_for(
-        int n_texts, int64_t n_blocks = Options().n_blocks, int64_t max_rows = Options().max_rows
+        int n_sequences, int64_t n_blocks = Options().n_blocks,
+        int64_t max_rows = Options().max_rows
     )
     {
         Options options;
         options.formats = GetParam().layers;
         options.sinks = GetParam().sinks;
-        options.n_sink_blocks = GetParam().sinks.n_pages * n_texts;
+        options.n_sink_blocks = GetParam().sinks.n_pages * n_sequences;
         options.n_blocks = n_blocks;
         options.max_rows = max_rows;
         open(options);
@@ -60,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(EveryFormat, KeepsTheRowsItWasToldTo)
 {
     open_for(2, 40);
-    Text t = text();
+    Sequence t = sequence();
     for (int round = 0; round < 10; round++) {
         ASSERT_TRUE(append(&t, round == 0 ? 300 : 1 + (int64_t)(random_() % 70)));
         expect_sound({ &t });
@@ -73,17 +74,17 @@ TEST_P(EveryFormat, KeepsTheRowsItWasToldTo)
     close(&t);
 }
 
-/* Of rows that are turned the keys are new each time, coded once, and the values as they were;
+/* Of rows that are rotated the keys are new each time, coded once, and the values as they were;
  * forks have theirs. */
 TEST_P(EveryFormat, TurnsTheFirstRows)
 {
     open_for(2, 60);
     for (const int64_t n : { 1, 5, 64, 70, 130 }) {
-        Text t = text(), fork = text();
+        Sequence t = sequence(), fork = sequence();
         ASSERT_TRUE(append(&t, 300));
-        n_turned_ = n;
+        n_rotated_ = n;
         for (int round = 0; round < 5; round++) {
-            const Text before = t;
+            const Sequence before = t;
             EXPECT_EQ(weir_kv_share(&fork.table, &t.table, store_), WEIR_OK);
             fork.heads = before.heads;
             const std::string as_it_was = picture(fork);
@@ -115,16 +116,16 @@ TEST_P(EveryFormat, TurnsTheFirstRows)
 TEST_P(EveryFormat, LeavesForksAlone)
 {
     open_for(3, 60);
-    Text a = text(), b = text(), c = text();
+    Sequence a = sequence(), b = sequence(), c = sequence();
     ASSERT_TRUE(append(&a, 230));
-    const auto fork = [&](Text *to, const Text &from) {
+    const auto fork = [&](Sequence *to, const Sequence &from) {
         weir_kv_truncate(&to->table, store_, 0);
         EXPECT_EQ(weir_kv_share(&to->table, &from.table, store_), WEIR_OK);
         to->heads = from.heads;
     };
     fork(&b, a);
     for (int round = 0; round < 4; round++) {
-        const Text kept = b;
+        const Sequence kept = b;
         Lists lists = random_lists(a, two_of_three);
         for (size_t h = 0; h < lists.size();
              h++) { /* the first page stays in place in all heads, the second one in some */
@@ -147,18 +148,18 @@ TEST_P(EveryFormat, LeavesForksAlone)
         ASSERT_TRUE(append(&a, 40));
         ASSERT_TRUE(append(&b, 3));
         expect_sound({ &a, &b, &c });
-        for (const Text *t : { &a, &b, &c }) expect_rows(*t);
+        for (const Sequence *t : { &a, &b, &c }) expect_rows(*t);
         ASSERT_FALSE(HasFatalFailure()) << "round " << round;
         if (round % 2 == 1) std::swap(a, c);
     }
-    for (Text *t : { &a, &b, &c }) close(t);
+    for (Sequence *t : { &a, &b, &c }) close(t);
 }
 
 /* The longest head ends with a page, others have unsealed rows: a fork has them, too. */
-TEST_P(EveryFormat, ForksOfRaggedTextsHaveTheirOpenRows)
+TEST_P(EveryFormat, ForksOfRaggedSequencesHaveTheirUnsealedRows)
 {
     open_for(2);
-    Text a = text(), b = text();
+    Sequence a = sequence(), b = sequence();
     ASSERT_TRUE(append(&a, 200));
     Lists lists((size_t)heads());
     for (size_t h = 0; h < lists.size(); h++)
@@ -182,7 +183,7 @@ TEST_P(EveryFormat, ForksOfRaggedTextsHaveTheirOpenRows)
 TEST_P(EveryFormat, FullChangesNothing)
 {
     open_for(2, 16, 64 * 24);
-    Text a = text(), b = text(), filler = text();
+    Sequence a = sequence(), b = sequence(), filler = sequence();
     ASSERT_TRUE(append(&a, 250));
     EXPECT_EQ(weir_kv_share(&b.table, &a.table, store_), WEIR_OK);
     b.heads = a.heads;
@@ -206,7 +207,7 @@ TEST_P(EveryFormat, FullChangesNothing)
         ADD_FAILURE() << "the pool is not full";
     }
     close(&filler);
-    filler = text();
+    filler = sequence();
     const weir_kv_pages room = weir_kv_store_free(store_);
     evict(&a, two_of_three, lists);
     const weir_kv_pages left = weir_kv_store_free(store_);
@@ -216,7 +217,7 @@ TEST_P(EveryFormat, FullChangesNothing)
     expect_sound({ &a, &b });
     expect_rows(a);
     expect_rows(b);
-    for (Text *t : { &a, &b, &filler }) close(t);
+    for (Sequence *t : { &a, &b, &filler }) close(t);
 }
 
 class EvictOnce : public Evict {
@@ -239,7 +240,7 @@ class EvictOnce : public Evict {
 /* Of one head's page alone: pages of a block are not shared alike. */
 TEST_F(EvictOnce, UnsharesOnlyWhatItWritesInto)
 {
-    Text t = text();
+    Sequence t = sequence();
     ASSERT_TRUE(append(&t, 200));
     void *const held = t.table.pages[1 * t.table.capacity + 1],
                 *const other = t.table.pages[2 * t.table.capacity + 1];
@@ -273,7 +274,7 @@ TEST_F(EvictOnce, UnsharesOnlyWhatItWritesInto)
 /* A short head takes no memory for what others hold, and grows from where it is. */
 TEST_F(EvictOnce, HeadsAreRagged)
 {
-    Text t = text();
+    Sequence t = sequence();
     ASSERT_TRUE(append(&t, 300));
     EXPECT_EQ(weir_kv_store_free_pages(store_), 80 - 4 * 5);
     evict(&t, { 0, 1 }, { range(0, 300), range(10, 74), range(250, 300), {} });
@@ -304,7 +305,7 @@ TEST_F(EvictOnce, HeadsAreRagged)
  * or none. */
 TEST_F(EvictOnce, ReserveIsAllOrNothing)
 {
-    Text t = text(), b = text(), filler = text();
+    Sequence t = sequence(), b = sequence(), filler = sequence();
     ASSERT_TRUE(append(&t, 200));
     evict(&t, { 0, 1 }, { range(0, 200), range(0, 64), range(3, 99), range(0, 10) });
     EXPECT_EQ(weir_kv_share(&b.table, &t.table, store_), WEIR_OK);
@@ -312,7 +313,7 @@ TEST_F(EvictOnce, ReserveIsAllOrNothing)
     EXPECT_EQ(weir_kv_pages_others(weir_kv_reserve_pages(&b.table, store_, 1)), 4)
         << "three copies and a new page";
     while (fill(&filler, 64)) continue;
-    Text last = text();
+    Sequence last = sequence();
     ASSERT_TRUE(append(&last, 1));
     evict(&last, { 0, 1 }, { range(0, 1), {}, {}, {} });
     ASSERT_TRUE(append(&last, 64));
@@ -334,7 +335,7 @@ TEST_F(EvictOnce, ReserveIsAllOrNothing)
 
 TEST_F(EvictOnce, RefusesListsThatAreNone)
 {
-    Text t = text();
+    Sequence t = sequence();
     ASSERT_TRUE(append(&t, 100));
     const std::string before = picture(t);
     for (const std::vector<int32_t> &bad :
@@ -349,13 +350,13 @@ TEST_F(EvictOnce, RefusesListsThatAreNone)
         keep.keep.n = (int64_t)bad.size();
         EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &keep.keep, &error_), WEIR_EINVAL);
     }
-    n_turned_ = 11; /* of ten that stay where they are */
-    const Keep turned = keep_of({ 0 }, { range(0, 10), range(0, 10), {}, {} });
-    EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &turned.keep, &error_), WEIR_EINVAL);
-    n_turned_ = -1;
+    n_rotated_ = 11; /* of ten that stay where they are */
+    const Keep rotated = keep_of({ 0 }, { range(0, 10), range(0, 10), {}, {} });
+    EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &rotated.keep, &error_), WEIR_EINVAL);
+    n_rotated_ = -1;
     const Keep negative = keep_of({ 0 }, { range(0, 10), range(0, 10), {}, {} });
     EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &negative.keep, &error_), WEIR_EINVAL);
-    n_turned_ = 0;
+    n_rotated_ = 0;
     Keep longer = keep_of({ 0 }, { range(0, 10), range(0, 10), {}, {} });
     longer.counts[1] = 101;
     EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &longer.keep, &error_), WEIR_EINVAL);

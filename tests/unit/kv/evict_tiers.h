@@ -1,5 +1,5 @@
-/* Texts of which most is on disk, in pages of several formats, and reads that fail when a test asks
- * for it. */
+/* Sequences of which most is on disk, in pages of several formats, and reads that fail when a test
+ * asks for it. */
 #pragma once
 #include <errno.h>
 #include <gtest/gtest.h>
@@ -48,27 +48,30 @@ class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
         const weir_lower_tier_io io = { pwritev, faulty_read };
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
-    void *const *block(const Text &t, int64_t p) const { return (void *const *)t.table.pages + p; }
-    bool is_cold(const Text &t, int64_t p) const
+    void *const *block(const Sequence &t, int64_t p) const
+    {
+        return (void *const *)t.table.pages + p;
+    }
+    bool is_cold(const Sequence &t, int64_t p) const
     {
         return weir_kv_is_cold(store_, t.table.pages[p]);
     }
-    void demote(const Text &t, int64_t first, int64_t end)
+    void demote(const Sequence &t, int64_t first, int64_t end)
     {
         for (int64_t p = std::max<int64_t>(first, spec_.sinks.n_pages); p < end; p++)
             if (!is_cold(t, p))
                 ASSERT_EQ(weir_kv_demote(store_, block(t, p), t.table.capacity, &error_), WEIR_OK)
                     << error_.text;
     }
-    /* As the engine does: whole blocks leave as the text grows. */
-    void append_cold(Text *t, int64_t n)
+    /* As the engine does: whole blocks leave as the sequence grows. */
+    void append_cold(Sequence *t, int64_t n)
     {
         for (int64_t i = 0; i < n; i += 64) {
             ASSERT_TRUE(append(t, std::min<int64_t>(64, n - i)));
             demote(*t, 0, t->table.n_rows / 64 - 1);
         }
     }
-    void expect_in_memory(const Text &t)
+    void expect_in_memory(const Sequence &t)
     {
         for (int64_t i = 0; i < heads() * t.table.capacity; i++)
             ASSERT_FALSE(weir_kv_is_cold(store_, t.table.pages[i])) << i;

@@ -1,5 +1,5 @@
-/* Evictions from texts of which most is on disk: the same rows, all or nothing, and nothing of a
- * pruned table leaves memory again. */
+/* Evictions from sequences of which most is on disk: the same rows, all or nothing, and nothing of
+ * a pruned table leaves memory again. */
 #include <string.h>
 
 #include "engine/kv/tiers/prefetch.h"
@@ -22,17 +22,17 @@ TEST_P(Tiers, WhatStaysComesToMemory)
 {
     open_tiers(12, 20);
     for (int round = 0; round < 2; round++) {
-        Text t = text();
+        Sequence t = sequence();
         append_cold(&t, 15 * 64 + 20);
         ASSERT_TRUE(is_cold(t, 5));
         expect_rows(t);
-        n_turned_ = round * 70;
+        n_rotated_ = round * 70;
         Lists lists = random_lists(t, all_layers);
         for (auto &list : lists) /* at most five pages each */
             while (list.size() > 300)
                 list.erase(
-                    list.begin() + n_turned_ +
-                    (int64_t)(random_() % (list.size() - (size_t)n_turned_))
+                    list.begin() + n_rotated_ +
+                    (int64_t)(random_() % (list.size() - (size_t)n_rotated_))
                 );
         evict(&t, all_layers, lists);
         expect_sound({ &t });
@@ -58,9 +58,9 @@ TEST_P(Tiers, WhatStaysComesToMemory)
 TEST_P(Tiers, RowsMoveToWhereBlocksOnDiskWere)
 {
     open_tiers(14, 20);
-    for (const int64_t n_turned : { 0, 20 }) {
-        Text t = text();
-        n_turned_ = n_turned;
+    for (const int64_t n_rotated : { 0, 20 }) {
+        Sequence t = sequence();
+        n_rotated_ = n_rotated;
         append_cold(&t, 10 * 64 + 20);
         demote(t, 1, 8);
         for (const int64_t p : { 0, 8, 9 })
@@ -88,7 +88,7 @@ TEST_P(Tiers, RowsMoveToWhereBlocksOnDiskWere)
 TEST_P(Tiers, UnlistedLayersComeToo)
 {
     open_tiers(16, 20);
-    Text t = text(), fork = text();
+    Sequence t = sequence(), fork = sequence();
     append_cold(&t, 9 * 64 + 7);
     demote(t, 0, 9);
     EXPECT_EQ(weir_kv_share(&fork.table, &t.table, store_), WEIR_OK);
@@ -127,11 +127,11 @@ TEST_P(Tiers, UnlistedLayersComeToo)
     close(&fork);
 }
 
-/* Whichever read fails, the text is as it was; and the next time it goes. */
+/* Whichever read fails, the sequence is as it was; and the next time it goes. */
 TEST_P(Tiers, AReadThatFailsChangesNothing)
 {
     open_tiers(14, 20);
-    Text t = text();
+    Sequence t = sequence();
     append_cold(&t, 10 * 64 + 30);
     Lists lists((size_t)heads());
     for (int64_t h = 0; h < heads(); h++)
@@ -176,7 +176,7 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
 TEST_P(Tiers, MemoryIsALimit)
 {
     open_tiers(6, 20);
-    Text t = text(), other = text();
+    Sequence t = sequence(), other = sequence();
     append_cold(&t, 12 * 64);
     Lists lists((size_t)heads());
     for (int64_t h = 0; h < heads(); h++)
@@ -204,7 +204,7 @@ TEST_P(Tiers, MemoryIsALimit)
 TEST_P(Tiers, NothingComesBackInVain)
 {
     open_tiers(6, 20);
-    Text t = text();
+    Sequence t = sequence();
     append_cold(&t, 12 * 64);
     demote(t, 1, 11);
     Lists lists((size_t)heads());
@@ -223,12 +223,12 @@ TEST_P(Tiers, NothingComesBackInVain)
     close(&t);
 }
 
-/* A step over a pruned table, whose first head may have no page at all, and a text on disk: only
- * the latter is read ahead. */
+/* A step over a pruned table, whose first head may have no page at all, and a sequence on disk:
+ * only the latter is read ahead. */
 TEST_P(Tiers, PrefetchPassesPrunedTables)
 {
     open_tiers(14, 20);
-    Text a = text(), b = text();
+    Sequence a = sequence(), b = sequence();
     ASSERT_TRUE(append(&a, 6 * 64));
     Lists lists((size_t)heads());
     for (int64_t h = 1; h < heads(); h++)
@@ -269,10 +269,10 @@ TEST_P(Tiers, PrefetchPassesPrunedTables)
 TEST_P(Tiers, UseKeepsBytesAndCounts)
 {
     open_tiers(14, 20);
-    Text texts[3] = { text(), text(), text() };
+    Sequence sequences[3] = { sequence(), sequence(), sequence() };
     int n_pruned = 0;
     for (int step = 0; step < 120; step++) {
-        Text &t = texts[random_() % 3], &other = texts[random_() % 3];
+        Sequence &t = sequences[random_() % 3], &other = sequences[random_() % 3];
         reads_until_failure = random_() % 12 == 0 ? (int)(random_() % 20) : -1;
         switch (random_() % 6) {
         case 0:
@@ -317,16 +317,16 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
         reads_until_failure = -1;
         ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_))
             << error_.text << " after step " << step;
-        for (const Text &each : texts)
+        for (const Sequence &each : sequences)
             ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_))
                 << error_.text << " after " << step;
         if (step % 8 == 0)
-            for (const Text &each : texts) expect_rows(each);
+            for (const Sequence &each : sequences) expect_rows(each);
         ASSERT_FALSE(HasFatalFailure()) << "step " << step;
     }
     EXPECT_GT(n_pruned, 4);
     EXPECT_GT(weir_kv_residency_of(store_).bytes_out, 0);
-    for (Text &t : texts) close(&t);
+    for (Sequence &t : sequences) close(&t);
 }
 
 } // namespace

@@ -6,8 +6,8 @@
 #include <memory>
 #include <numeric>
 
-#include "engine/kv/policy/turn.h"
-#include "tests/unit/kv/policy_text.h"
+#include "engine/kv/policy/rotate.h"
+#include "tests/unit/kv/policy_sequence.h"
 
 namespace {
 
@@ -15,8 +15,8 @@ using policy_test::Data;
 using policy_test::Floats;
 using policy_test::Ints;
 using policy_test::random_data;
+using policy_test::Sequence;
 using policy_test::sorted_out;
-using policy_test::Text;
 
 /* ---- budgets of heads ------------------------------------------------------------------------ */
 
@@ -25,15 +25,15 @@ TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
     Data data = random_data(1, 4, 4, 64, 8, 14);
     for (size_t i = 0; i < 64 * 8; i++)
         data.k[i] *= 100; /* the first head's scores are below all others */
-    Text text(data, "knorm", "split=adaptive");
-    text.forward(64);
+    Sequence seq(data, "knorm", "split=adaptive");
+    seq.forward(64);
     std::vector<Floats> scores;
-    for (int64_t g = 0; g < 4; g++) scores.push_back(text.scores(0, g, 16));
-    text.plan({ 16 }, true, 0.25);
+    for (int64_t g = 0; g < 4; g++) scores.push_back(seq.scores(0, g, 16));
+    seq.plan({ 16 }, true, 0.25);
     size_t sum = 0;
     float least_kept = INFINITY, most_dropped = -INFINITY;
     for (int64_t g = 0; g < 4; g++) {
-        const Ints &held = text.held(0, g);
+        const Ints &held = seq.held(0, g);
         sum += held.size();
         EXPECT_GE(held.size(), 4u);
         for (const int32_t j : sorted_out(scores[static_cast<size_t>(g)], 4))
@@ -48,7 +48,7 @@ TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
         }
     }
     EXPECT_EQ(sum, 64u);
-    EXPECT_EQ(text.held(0, 0).size(), 4u);
+    EXPECT_EQ(seq.held(0, 0).size(), 4u);
     EXPECT_GT(least_kept, most_dropped);
 }
 
@@ -56,66 +56,66 @@ TEST(PolicyBudget, HeadsThatShareAreDueTogether)
 {
     Data data = random_data(2, 4, 2, 120, 8, 23);
     for (size_t i = 0; i < 120 * 8; i++) data.k[i] *= 2;
-    Text text(data, "knorm", "split=adaptive,every=5");
-    text.forward(10);
-    while (text.position() < 120) {
-        text.forward(1);
+    Sequence seq(data, "knorm", "split=adaptive,every=5");
+    seq.forward(10);
+    while (seq.position() < 120) {
+        seq.forward(1);
         for (int64_t layer = 0; layer < 2; layer++) {
-            const size_t sum = text.held(layer, 0).size() + text.held(layer, 1).size();
+            const size_t sum = seq.held(layer, 0).size() + seq.held(layer, 1).size();
             EXPECT_LE(sum, 2u * (12 + 5));
             for (int64_t g = 0; g < 2; g++)
                 EXPECT_LE(
-                    static_cast<int64_t>(text.held(layer, g).size()),
-                    weir_policy_peak_rows(text.policy(), 12, 0, 1)
+                    static_cast<int64_t>(seq.held(layer, g).size()),
+                    weir_policy_peak_rows(seq.policy(), 12, 0, 1)
                 );
         }
-        const size_t first = text.held(0, 0).size() + text.held(0, 1).size();
-        EXPECT_EQ(text.is_due({ 12 }, WEIR_POLICY_DECODE, true), first >= 2u * (12 + 5));
-        if (text.is_due({ 12 }, WEIR_POLICY_DECODE, true)) text.plan({ 12 }, true, 0.2);
+        const size_t first = seq.held(0, 0).size() + seq.held(0, 1).size();
+        EXPECT_EQ(seq.is_due({ 12 }, WEIR_POLICY_DECODE, true), first >= 2u * (12 + 5));
+        if (seq.is_due({ 12 }, WEIR_POLICY_DECODE, true)) seq.plan({ 12 }, true, 0.2);
     }
-    EXPECT_LT(text.held(0, 0).size() + 5, text.held(0, 1).size());
+    EXPECT_LT(seq.held(0, 0).size() + 5, seq.held(0, 1).size());
 }
 
 TEST(PolicyBudget, AHeadTooShortToBeJudgedStaysWholeAndLendsTheRest)
 {
     const Data data = random_data(1, 2, 2, 90, 8, 24);
-    Text text(data, "lagkv", "split=adaptive,sinks=0,lag=10");
-    text.forward(60);
-    text.plan({ 12, 60 });
-    text.forward(2);
-    text.plan({ 20 }, true, 0.2); /* 14 rows in one head, fewer than 20; 62 in the other */
-    EXPECT_EQ(text.held(0, 0).size(), 14u);
-    EXPECT_EQ(text.held(0, 1).size(), 26u);
+    Sequence seq(data, "lagkv", "split=adaptive,sinks=0,lag=10");
+    seq.forward(60);
+    seq.plan({ 12, 60 });
+    seq.forward(2);
+    seq.plan({ 20 }, true, 0.2); /* 14 rows in one head, fewer than 20; 62 in the other */
+    EXPECT_EQ(seq.held(0, 0).size(), 14u);
+    EXPECT_EQ(seq.held(0, 1).size(), 26u);
 }
 
 TEST(PolicyBudget, SharedRowsThatFitAreLeftAlone)
 {
     const Data data = random_data(1, 2, 2, 20, 8, 15);
-    Text text(data, "knorm", "split=adaptive");
-    text.forward(20);
-    text.plan({ 25, 15 }, true, 0.2);
-    EXPECT_EQ(text.held(0, 1).size(), 20u);
+    Sequence seq(data, "knorm", "split=adaptive");
+    seq.forward(20);
+    seq.plan({ 25, 15 }, true, 0.2);
+    EXPECT_EQ(seq.held(0, 1).size(), 20u);
 }
 
 TEST(PolicyBudget, ListedHeadsKeepEveryRowTheOthersSinksAndAWindow)
 {
     const Data data = random_data(2, 4, 2, 40, 8, 16);
-    Text text(data, "duo", "sinks=3,recent=5,heads=0:1;1:0-0");
+    Sequence seq(data, "duo", "sinks=3,recent=5,heads=0:1;1:0-0");
     bool whole[4];
     weir_error error = {};
     ASSERT_EQ(
-        weir_budget_parse_heads(whole, 2, 2, weir_policy_options_of(text.policy())->heads, &error),
+        weir_budget_parse_heads(whole, 2, 2, weir_policy_options_of(seq.policy())->heads, &error),
         WEIR_OK
     ) << error.text;
     std::vector<int64_t> rows(4);
-    weir_budget_fill(rows.data(), text.policy(), 99, 40, whole);
-    text.forward(40);
-    EXPECT_TRUE(text.is_due(rows, WEIR_POLICY_PROMPT_END));
-    text.plan(rows);
-    EXPECT_EQ(text.held(0, 1).size(), 40u);
-    EXPECT_EQ(text.held(1, 0).size(), 40u);
-    EXPECT_EQ(text.held(0, 0), (Ints{ 0, 1, 2, 35, 36, 37, 38, 39 }));
-    EXPECT_EQ(text.held(1, 1), text.held(0, 0));
+    weir_budget_fill(rows.data(), seq.policy(), 99, 40, whole);
+    seq.forward(40);
+    EXPECT_TRUE(seq.is_due(rows, WEIR_POLICY_PROMPT_END));
+    seq.plan(rows);
+    EXPECT_EQ(seq.held(0, 1).size(), 40u);
+    EXPECT_EQ(seq.held(1, 0).size(), 40u);
+    EXPECT_EQ(seq.held(0, 0), (Ints{ 0, 1, 2, 35, 36, 37, 38, 39 }));
+    EXPECT_EQ(seq.held(1, 1), seq.held(0, 0));
 }
 
 TEST(PolicyBudget, ListsOfHeadsAreReadWholeOrRefused)
@@ -140,9 +140,9 @@ TEST(PolicyBudget, ListsOfHeadsAreReadWholeOrRefused)
 TEST(PolicyBudget, APyramidKeepsItsMean)
 {
     const Data data = random_data(4, 2, 2, 400, 8, 17);
-    Text text(data, "snapkv", "split=pyramid,window=4,beta=10");
+    Sequence seq(data, "snapkv", "split=pyramid,window=4,beta=10");
     std::vector<int64_t> rows(8);
-    weir_budget_fill(rows.data(), text.policy(), 100, 400, nullptr);
+    weir_budget_fill(rows.data(), seq.policy(), 100, 400, nullptr);
     EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{ 0 }), 800);
     EXPECT_EQ(rows, (std::vector<int64_t>{ 190, 190, 130, 130, 70, 70, 10, 10 }));
 }
@@ -150,13 +150,13 @@ TEST(PolicyBudget, APyramidKeepsItsMean)
 TEST(PolicyBudget, HeadsOfOtherLengthsAreJudgedByThemselves)
 {
     const Data data = random_data(1, 2, 2, 50, 8, 18);
-    Text text(data, "knorm", "every=1");
-    text.forward(30);
-    text.plan({ 10, 20 });
-    text.forward(20);
-    text.plan({ 15, 40 });
-    EXPECT_EQ(text.held(0, 0).size(), 15u);
-    EXPECT_EQ(text.held(0, 1).size(), 40u);
+    Sequence seq(data, "knorm", "every=1");
+    seq.forward(30);
+    seq.plan({ 10, 20 });
+    seq.forward(20);
+    seq.plan({ 15, 40 });
+    EXPECT_EQ(seq.held(0, 0).size(), 15u);
+    EXPECT_EQ(seq.held(0, 1).size(), 40u);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -164,36 +164,36 @@ TEST(PolicyBudget, HeadsOfOtherLengthsAreJudgedByThemselves)
 TEST(PolicyRead, AFailureToReadRowsIsToldAndChangesNothing)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 20);
-    Text text(data, "keydiff", "");
-    text.forward(40);
-    text.read_status = WEIR_EIO;
+    Sequence seq(data, "keydiff", "");
+    seq.forward(40);
+    seq.read_status = WEIR_EIO;
     try {
-        text.plan({ 10 });
+        seq.plan({ 10 });
         FAIL() << "no failure";
     } catch (const std::runtime_error &error) {
         EXPECT_NE(
             std::string(error.what()).find("layer 0, head 0 cannot be read"), std::string::npos
         ) << error.what();
     }
-    EXPECT_EQ(text.held(0, 0).size(), 40u);
-    text.read_status = WEIR_OK;
-    text.plan({ 10 });
-    EXPECT_EQ(text.held(0, 0).size(), 10u);
+    EXPECT_EQ(seq.held(0, 0).size(), 40u);
+    seq.read_status = WEIR_OK;
+    seq.plan({ 10 });
+    EXPECT_EQ(seq.held(0, 0).size(), 10u);
 }
 
 TEST(PolicyRead, KeysThatAreNoNumbersAreCountedAndGoFirst)
 {
     Data data = random_data(1, 1, 1, 30, 8, 21);
     for (size_t j : { 3u, 17u }) data.k[j * 8] = NAN;
-    Text text(data, "knorm", "");
-    text.forward(30);
-    text.plan({ 28 });
-    EXPECT_EQ(text.last_plan().n_nan, 2);
+    Sequence seq(data, "knorm", "");
+    seq.forward(30);
+    seq.plan({ 28 });
+    EXPECT_EQ(seq.last_plan().n_nan, 2);
     for (const int32_t p : { 3, 17 })
-        EXPECT_FALSE(std::binary_search(text.held(0, 0).begin(), text.held(0, 0).end(), p));
+        EXPECT_FALSE(std::binary_search(seq.held(0, 0).begin(), seq.held(0, 0).end(), p));
 }
 
-/* ---- turning --------------------------------------------------------------------------------- */
+/* ---- rotating -------------------------------------------------------------------------------- */
 
 TEST(PolicyTurn, ThereAndBackIsTheSameRow)
 {
@@ -220,7 +220,7 @@ TEST(PolicyPrice, FollowsFromWhatHasToBeSeen)
 {
     const Data data = random_data(2, 4, 2, 64, 16, 5);
     const auto price = [&](const char *name, int64_t rows) {
-        return weir_policy_price_of(Text(data, name, "").policy(), rows);
+        return weir_policy_price_of(Sequence(data, name, "").policy(), rows);
     };
     const weir_policy_price sinks = price("sinks", 100), h2o = price("h2o", 100),
                             snapkv = price("snapkv", 100), tova = price("tova", 100);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/unit/kv/policy_text.h"
+#include "tests/unit/kv/policy_sequence.h"
 
 namespace {
 
@@ -13,7 +13,7 @@ using policy_test::Data;
 using policy_test::Doubles;
 using policy_test::Ints;
 using policy_test::random_data;
-using policy_test::Text;
+using policy_test::Sequence;
 
 /* Values of a few kinds, each with some noise, of lengths from 0.2 to 2. */
 Data data_of_kinds(int64_t tokens, int n_classes, uint64_t seed)
@@ -106,18 +106,18 @@ TEST(PolicyLandmarks, KeepTheBankTheFirstAndTheLatest)
                                                 that is replaced all the time */
         for (const bool is_gated : { false, true }) {
             const Data data = data_of_kinds(n, n_classes, 91);
-            Text text(
+            Sequence seq(
                 data, "landmarks",
                 std::string("sinks=4,landmarks=16,novelty=0.8,gate=") +
                     (is_gated ? "norm" : "constant")
             );
-            text.forward(n);
-            text.plan({ 84 });
+            seq.forward(n);
+            seq.plan({ 84 });
             for (int64_t head = 0; head < 2; head++) {
                 const std::vector<Place> bank =
                     bank_of(data, head, 4, n - (84 - 4 - 16), 16, 0.8, is_gated);
                 EXPECT_EQ(bank.size() == 16, n_classes > 5);
-                EXPECT_EQ(text.held(0, head), kept_of(bank, n, 4, 84)) << n_classes << is_gated;
+                EXPECT_EQ(seq.held(0, head), kept_of(bank, n, 4, 84)) << n_classes << is_gated;
             }
         }
 }
@@ -129,24 +129,24 @@ TEST(PolicyLandmarks, ANewValueStaysThroughManyEvictions)
     Data data = data_of_kinds(2000, 6, 93);
     for (int64_t d = 0; d < data.value_dim; d++)
         data.v[static_cast<size_t>(100 * data.value_dim + d)] = d == 3 ? 5.0f : 0.0f;
-    Text text(data, "landmarks", "landmarks=32,every=16");
-    while (text.position() < 2000) text.step(1, 128, WEIR_POLICY_DECODE);
-    EXPECT_EQ(std::count(text.held(0, 0).begin(), text.held(0, 0).end(), 100), 1);
-    EXPECT_EQ(std::count(text.held(0, 1).begin(), text.held(0, 1).end(), 100), 0)
+    Sequence seq(data, "landmarks", "landmarks=32,every=16");
+    while (seq.position() < 2000) seq.step(1, 128, WEIR_POLICY_DECODE);
+    EXPECT_EQ(std::count(seq.held(0, 0).begin(), seq.held(0, 0).end(), 100), 1);
+    EXPECT_EQ(std::count(seq.held(0, 1).begin(), seq.held(0, 1).end(), 100), 0)
         << "the other head's row has nothing new";
 }
 
 TEST(PolicyLandmarks, ABankTakesAtMostHalfOfTheBudget)
 {
     const Data data = random_data(1, 1, 1, 100, 16, 95);
-    Text text(data, "landmarks", "sinks=2,landmarks=4096,novelty=1");
-    text.forward(100);
-    text.plan({ 12 });
-    ASSERT_EQ(text.held(0, 0).size(), 12u);
+    Sequence seq(data, "landmarks", "sinks=2,landmarks=4096,novelty=1");
+    seq.forward(100);
+    seq.plan({ 12 });
+    ASSERT_EQ(seq.held(0, 0).size(), 12u);
     for (int32_t t = 95; t < 100; t++)
-        EXPECT_EQ(std::count(text.held(0, 0).begin(), text.held(0, 0).end(), t), 1);
-    text.plan({ 3 }); /* no place at all */
-    EXPECT_EQ(text.held(0, 0), (Ints{ 0, 1, 99 }));
+        EXPECT_EQ(std::count(seq.held(0, 0).begin(), seq.held(0, 0).end(), t), 1);
+    seq.plan({ 3 }); /* no place at all */
+    EXPECT_EQ(seq.held(0, 0), (Ints{ 0, 1, 99 }));
 }
 
 /* It would be unlike everything else, and the mean length no number. */
@@ -161,19 +161,19 @@ TEST(PolicyLandmarks, AValueThatIsNoNumberIsTheLastToStay)
         for (int64_t d = 0; d < data.value_dim; d++)
             data.v[static_cast<size_t>(50 * data.value_dim + d)] = bad;
         for (const bool is_gated : { false, true }) {
-            Text text(
+            Sequence seq(
                 data, "landmarks",
                 std::string("sinks=4,landmarks=16,novelty=0.8,gate=") +
                     (is_gated ? "norm" : "constant")
             );
-            text.forward(n);
-            text.plan({ 84 });
-            EXPECT_EQ(std::count(text.held(0, 0).begin(), text.held(0, 0).end(), 50), 0)
+            seq.forward(n);
+            seq.plan({ 84 });
+            EXPECT_EQ(std::count(seq.held(0, 0).begin(), seq.held(0, 0).end(), 50), 0)
                 << bad << is_gated;
-            EXPECT_EQ(text.last_plan().n_nan, 1) << bad << is_gated;
+            EXPECT_EQ(seq.last_plan().n_nan, 1) << bad << is_gated;
             if (is_gated)
                 EXPECT_EQ(
-                    text.held(0, 0),
+                    seq.held(0, 0),
                     kept_of(bank_of(zeroed, 0, 4, n - (84 - 4 - 16), 16, 0.8, true), n, 4, 84)
                 ) << bad;
         }

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <memory>
 
-#include "engine/kv/policy/turn.h"
-#include "tests/unit/kv/policy_text.h"
+#include "engine/kv/policy/rotate.h"
+#include "tests/unit/kv/policy_sequence.h"
 
 namespace {
 
@@ -15,8 +15,8 @@ using policy_test::Data;
 using policy_test::Floats;
 using policy_test::Ints;
 using policy_test::random_data;
+using policy_test::Sequence;
 using policy_test::sorted_out;
-using policy_test::Text;
 
 /* ---- the selector ---------------------------------------------------------------------------- */
 
@@ -75,21 +75,21 @@ TEST(PolicySelector, ProtectedRowsStayWhateverTheirScore)
 
 /* ---- peaks (spec 2.1, 7.4) ------------------------------------------------------------------- */
 
-/* Longest lengths within and after a step over a text that begins with a prompt. */
+/* Longest lengths within and after a step over a sequence that begins with a prompt. */
 struct Peak {
     int64_t within = 0, after = 0, before_last = 0;
 };
 
-Peak stream(Text *text, int64_t prompt, int64_t budget)
+Peak stream(Sequence *seq, int64_t prompt, int64_t budget)
 {
     Peak peak;
-    text->forward(prompt);
-    if (text->is_due({ budget }, WEIR_POLICY_PROMPT_END)) text->plan({ budget });
-    while (text->position() < text->data.tokens) {
-        text->forward(1);
-        peak.within = std::max(peak.within, static_cast<int64_t>(text->held(0, 0).size()));
-        if (text->is_due({ budget }, WEIR_POLICY_DECODE)) text->plan({ budget });
-        peak.after = std::max(peak.after, static_cast<int64_t>(text->held(0, 0).size()));
+    seq->forward(prompt);
+    if (seq->is_due({ budget }, WEIR_POLICY_PROMPT_END)) seq->plan({ budget });
+    while (seq->position() < seq->data.tokens) {
+        seq->forward(1);
+        peak.within = std::max(peak.within, static_cast<int64_t>(seq->held(0, 0).size()));
+        if (seq->is_due({ budget }, WEIR_POLICY_DECODE)) seq->plan({ budget });
+        peak.after = std::max(peak.after, static_cast<int64_t>(seq->held(0, 0).size()));
     }
     return peak;
 }
@@ -99,25 +99,25 @@ TEST(PolicyPeak, HeavyHittersHoldSinksBudgetRecentAndTheStepsBetween)
     const Data data = random_data(1, 2, 1, 120, 8, 5);
     for (int64_t every : { 1, 2, 5, 8 }) {
         const int64_t sinks = 3, middle = 9, recent = 6, budget = sinks + middle + recent;
-        Text text(data, "h2o", "sinks=3,recent=6,every=" + std::to_string(every));
-        const Peak peak = stream(&text, 10, budget);
+        Sequence seq(data, "h2o", "sinks=3,recent=6,every=" + std::to_string(every));
+        const Peak peak = stream(&seq, 10, budget);
         EXPECT_EQ(peak.after, budget + every - 1) << every;
         EXPECT_EQ(peak.within, budget + every) << every;
-        EXPECT_EQ(weir_policy_peak_rows(text.policy(), budget, 0, 1), peak.within) << every;
+        EXPECT_EQ(weir_policy_peak_rows(seq.policy(), budget, 0, 1), peak.within) << every;
     }
 }
 
 TEST(PolicyPeak, SlackSwingsBetweenTheBudgetAndWhatItAllows)
 {
     const Data data = random_data(1, 2, 1, 100, 8, 6);
-    Text text(data, "knorm", "every=16");
+    Sequence seq(data, "knorm", "every=16");
     int64_t least = 100, most = 0;
-    text.step(30, 20, WEIR_POLICY_PROMPT_END);
-    EXPECT_EQ(text.held(0, 0).size(), 20u);
-    while (text.position() < data.tokens) {
-        text.step(1, 20, WEIR_POLICY_DECODE);
-        least = std::min(least, static_cast<int64_t>(text.held(0, 0).size()));
-        most = std::max(most, static_cast<int64_t>(text.held(0, 0).size()));
+    seq.step(30, 20, WEIR_POLICY_PROMPT_END);
+    EXPECT_EQ(seq.held(0, 0).size(), 20u);
+    while (seq.position() < data.tokens) {
+        seq.step(1, 20, WEIR_POLICY_DECODE);
+        least = std::min(least, static_cast<int64_t>(seq.held(0, 0).size()));
+        most = std::max(most, static_cast<int64_t>(seq.held(0, 0).size()));
     }
     EXPECT_EQ(least, 20);
     EXPECT_EQ(most, 20 + 16 - 1);
@@ -127,18 +127,18 @@ TEST(PolicyPeak, StrictAndDelayedActAtPositionsAndNotAtLengths)
 {
     const Data data = random_data(1, 1, 1, 90, 8, 7);
     for (const bool is_delayed : { false, true }) {
-        Text text(
+        Sequence seq(
             data, "knorm", std::string("every=10,trigger=") + (is_delayed ? "delayed" : "strict")
         );
-        text.forward(7);
-        while (text.position() < data.tokens) {
-            text.forward(1);
-            const bool is_due = text.is_due({ 12 }, WEIR_POLICY_DECODE);
+        seq.forward(7);
+        while (seq.position() < data.tokens) {
+            seq.forward(1);
+            const bool is_due = seq.is_due({ 12 }, WEIR_POLICY_DECODE);
             EXPECT_EQ(
-                is_due, text.position() % 10 == (is_delayed ? 1 : 0) && text.held(0, 0).size() > 12
-            ) << text.position();
-            if (is_due) text.plan({ 12 });
-            EXPECT_LE(text.held(0, 0).size(), 12u + 9);
+                is_due, seq.position() % 10 == (is_delayed ? 1 : 0) && seq.held(0, 0).size() > 12
+            ) << seq.position();
+            if (is_due) seq.plan({ 12 });
+            EXPECT_LE(seq.held(0, 0).size(), 12u + 9);
         }
     }
 }
@@ -156,20 +156,20 @@ TEST(PolicyPeak, EveryPolicyKeepsItsWord)
         const std::string own =
             std::string(has_window ? ",window=4" : "") + (has_lag ? ",lag=5" : "");
         for (const bool in_prompt : { false, true }) {
-            Text text(
+            Sequence seq(
                 data, name, "recent=5,sinks=2,every=7" + own + (in_prompt ? ",in_prompt=true" : "")
             );
             const int64_t chunk = in_prompt ? 13 : 1,
-                          bound = weir_policy_peak_rows(text.policy(), 24, 0, chunk);
+                          bound = weir_policy_peak_rows(seq.policy(), 24, 0, chunk);
             ASSERT_LT(bound, data.tokens) << name;
-            while (text.position() + chunk <= data.tokens) {
-                text.forward(chunk);
+            while (seq.position() + chunk <= data.tokens) {
+                seq.forward(chunk);
                 for (int64_t g = 0; g < 4; g++)
-                    EXPECT_LE(static_cast<int64_t>(text.held(g / 2, g % 2).size()), bound) << name;
-                if (text.is_due({ 24 }, in_prompt ? WEIR_POLICY_IN_PROMPT : WEIR_POLICY_DECODE))
-                    text.plan({ 24 });
+                    EXPECT_LE(static_cast<int64_t>(seq.held(g / 2, g % 2).size()), bound) << name;
+                if (seq.is_due({ 24 }, in_prompt ? WEIR_POLICY_IN_PROMPT : WEIR_POLICY_DECODE))
+                    seq.plan({ 24 });
             }
-            EXPECT_GE(text.held(0, 0).size(), 24u) << name;
+            EXPECT_GE(seq.held(0, 0).size(), 24u) << name;
         }
     }
 }
@@ -177,28 +177,28 @@ TEST(PolicyPeak, EveryPolicyKeepsItsWord)
 TEST(PolicyPeak, FullIsNeverDueAndKeepsEverything)
 {
     const Data data = random_data(1, 2, 1, 50, 8, 9);
-    Text text(data, "full", "");
-    EXPECT_EQ(weir_policy_needs(text.policy()), 0u);
-    while (text.position() < data.tokens) {
-        text.forward(1);
+    Sequence seq(data, "full", "");
+    EXPECT_EQ(weir_policy_needs(seq.policy()), 0u);
+    while (seq.position() < data.tokens) {
+        seq.forward(1);
         for (const weir_policy_phase phase :
              { WEIR_POLICY_IN_PROMPT, WEIR_POLICY_PROMPT_END, WEIR_POLICY_DECODE })
-            EXPECT_FALSE(text.is_due({ 1 }, phase));
+            EXPECT_FALSE(seq.is_due({ 1 }, phase));
     }
-    text.plan({ 1 });
-    EXPECT_EQ(text.held(0, 0).size(), 50u);
+    seq.plan({ 1 });
+    EXPECT_EQ(seq.held(0, 0).size(), 50u);
 }
 
 TEST(PolicyTrigger, WithoutStepsOnlyPromptsAreCut)
 {
     const Data data = random_data(1, 1, 1, 60, 8, 10);
-    Text text(data, "knorm", "every=0");
-    text.forward(20);
-    EXPECT_FALSE(text.is_due({ 10 }, WEIR_POLICY_IN_PROMPT));
-    EXPECT_FALSE(text.is_due({ 10 }, WEIR_POLICY_DECODE));
-    EXPECT_FALSE(text.is_due({ 20 }, WEIR_POLICY_PROMPT_END));
-    EXPECT_TRUE(text.is_due({ 19 }, WEIR_POLICY_PROMPT_END));
-    EXPECT_EQ(weir_policy_peak_rows(text.policy(), 10, 0, 1), data.tokens);
+    Sequence seq(data, "knorm", "every=0");
+    seq.forward(20);
+    EXPECT_FALSE(seq.is_due({ 10 }, WEIR_POLICY_IN_PROMPT));
+    EXPECT_FALSE(seq.is_due({ 10 }, WEIR_POLICY_DECODE));
+    EXPECT_FALSE(seq.is_due({ 20 }, WEIR_POLICY_PROMPT_END));
+    EXPECT_TRUE(seq.is_due({ 19 }, WEIR_POLICY_PROMPT_END));
+    EXPECT_EQ(weir_policy_peak_rows(seq.policy(), 10, 0, 1), data.tokens);
 }
 
 /* ---- protected rows -------------------------------------------------------------------------- */
@@ -206,55 +206,55 @@ TEST(PolicyTrigger, WithoutStepsOnlyPromptsAreCut)
 TEST(PolicyPinned, APromptThatFillsTheBudgetDoesNotDropWhatFollows)
 {
     const Data data = random_data(1, 2, 1, 80, 8, 11);
-    Text text(data, "knorm", "pin_prompt=true,every=8");
-    text.forward(30);
-    text.n_prompt = 30;
-    while (text.position() < data.tokens) {
-        text.forward(1);
-        if (!text.is_due({ 20 }, WEIR_POLICY_DECODE)) continue;
-        text.plan({ 20 });
-        EXPECT_EQ(text.last_plan().n_over, 1);
-        EXPECT_EQ(text.held(0, 0).size(), 30u + 8); /* the prompt and some of the answer */
-        for (int32_t i = 0; i < 30; i++) EXPECT_EQ(text.held(0, 0)[static_cast<size_t>(i)], i);
-        EXPECT_EQ(text.position() % 8, 30 % 8) << "a plan each 8 rows, not in each step";
+    Sequence seq(data, "knorm", "pin_prompt=true,every=8");
+    seq.forward(30);
+    seq.n_prompt = 30;
+    while (seq.position() < data.tokens) {
+        seq.forward(1);
+        if (!seq.is_due({ 20 }, WEIR_POLICY_DECODE)) continue;
+        seq.plan({ 20 });
+        EXPECT_EQ(seq.last_plan().n_over, 1);
+        EXPECT_EQ(seq.held(0, 0).size(), 30u + 8); /* the prompt and some of the answer */
+        for (int32_t i = 0; i < 30; i++) EXPECT_EQ(seq.held(0, 0)[static_cast<size_t>(i)], i);
+        EXPECT_EQ(seq.position() % 8, 30 % 8) << "a plan each 8 rows, not in each step";
     }
-    EXPECT_GT(text.held(0, 0).back(), 70);
+    EXPECT_GT(seq.held(0, 0).back(), 70);
 }
 
 TEST(PolicyPinned, PinnedSinksAndRecentRowsStayAndTheBudgetHolds)
 {
     const Data data = random_data(2, 4, 2, 60, 8, 12);
-    Text text(data, "random", "sinks=3,recent=4");
-    text.n_pinned = 7;
-    text.forward(60);
-    text.plan({ 20 });
-    EXPECT_EQ(text.last_plan().n_over, 0);
+    Sequence seq(data, "random", "sinks=3,recent=4");
+    seq.n_pinned = 7;
+    seq.forward(60);
+    seq.plan({ 20 });
+    EXPECT_EQ(seq.last_plan().n_over, 0);
     for (int64_t layer = 0; layer < 2; layer++)
         for (int64_t g = 0; g < 2; g++) {
-            const Ints &held = text.held(layer, g);
+            const Ints &held = seq.held(layer, g);
             ASSERT_EQ(held.size(), 20u);
             for (int32_t i = 0; i < 7; i++) EXPECT_EQ(held[static_cast<size_t>(i)], i);
             for (int32_t i = 0; i < 4; i++) EXPECT_EQ(held[static_cast<size_t>(16 + i)], 56 + i);
         }
-    EXPECT_NE(text.held(0, 0), text.held(0, 1)) << "heads draw for themselves";
+    EXPECT_NE(seq.held(0, 0), seq.held(0, 1)) << "heads draw for themselves";
 }
 
 TEST(PolicyPositions, AreMonotoneThroughTenPlansAndNeverCountRows)
 {
     const Data data = random_data(1, 2, 1, 200, 8, 13);
-    Text text(data, "h2o", "every=1,recent=4,sinks=2");
+    Sequence seq(data, "h2o", "every=1,recent=4,sinks=2");
     int64_t n_plans = 0;
-    while (text.position() < data.tokens) {
-        text.forward(1);
-        if (text.is_due({ 12 }, WEIR_POLICY_DECODE)) {
-            text.plan({ 12 });
+    while (seq.position() < data.tokens) {
+        seq.forward(1);
+        if (seq.is_due({ 12 }, WEIR_POLICY_DECODE)) {
+            seq.plan({ 12 });
             n_plans++;
         }
-        EXPECT_EQ(text.state()->next_position, text.position());
-        EXPECT_EQ(text.held(0, 0).back(), text.position() - 1);
+        EXPECT_EQ(seq.state()->next_position, seq.position());
+        EXPECT_EQ(seq.held(0, 0).back(), seq.position() - 1);
     }
     EXPECT_GT(n_plans, 10);
-    EXPECT_LT(static_cast<int64_t>(text.held(0, 0).size()), text.state()->next_position);
+    EXPECT_LT(static_cast<int64_t>(seq.held(0, 0).size()), seq.state()->next_position);
 }
 
 } // namespace

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "engine/kv/policy/tri_scores.h"
-#include "tests/unit/kv/policy_text.h"
+#include "tests/unit/kv/policy_sequence.h"
 
 namespace {
 
@@ -16,7 +16,7 @@ using policy_test::Floats;
 using policy_test::Ints;
 using policy_test::probabilities;
 using policy_test::random_data;
-using policy_test::Text;
+using policy_test::Sequence;
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
@@ -36,10 +36,10 @@ TEST(PolicySnapKv, APromptInChunksGivesWhatItGivesAtOnce)
 {
     const Data data = random_data(2, 4, 2, 700, 16, 31);
     for (const char *const name : { "snapkv", "snapkv_original", "snapkv_decode" }) {
-        Text whole(data, name, "window=24");
+        Sequence whole(data, name, "window=24");
         whole.forward(700);
         for (const int64_t chunk : { 1, 7, 64, 333 }) {
-            Text parts(data, name, "window=24");
+            Sequence parts(data, name, "window=24");
             while (parts.position() < 700) parts.forward(std::min(chunk, 700 - parts.position()));
             for (int64_t g = 0; g < 4; g++)
                 EXPECT_EQ(parts.scores(g / 2, g % 2, 100), whole.scores(g / 2, g % 2, 100))
@@ -52,8 +52,8 @@ TEST(PolicySnapKv, TilesGiveTheCausalProbabilitiesOfAllRows)
 {
     const int64_t n = 600, window = 5; /* more than two tiles */
     const Data data = random_data(1, 4, 2, n, 16, 32);
-    Text text(data, "snapkv", "window=5,kernel=3");
-    text.forward(n);
+    Sequence seq(data, "snapkv", "window=5,kernel=3");
+    seq.forward(n);
     for (int64_t g = 0; g < 2; g++) {
         std::vector<double> sums(at(n - window)), want(at(n), INFINITY);
         for (int64_t h = 2 * g; h < 2 * g + 2; h++)
@@ -69,7 +69,7 @@ TEST(PolicySnapKv, TilesGiveTheCausalProbabilitiesOfAllRows)
             if (j > 0) want[j] += sums[j - 1] / 3;
             if (j + 1 < sums.size()) want[j] += sums[j + 1] / 3;
         }
-        const Floats got = text.scores(0, g, 100);
+        const Floats got = seq.scores(0, g, 100);
         for (int64_t j = 0; j < n - window; j++)
             ASSERT_NEAR(got[at(j)], want[at(j)], 1e-6 + 1e-5 * want[at(j)]);
         for (int64_t j = n - window; j < n; j++) EXPECT_EQ(got[at(j)], INFINITY);
@@ -83,10 +83,10 @@ TEST(PolicyProducts, KeepWhatRowsThatAreReadKeep)
     for (const char *const name : { "snapkv", "snapkv_original", "snapkv_decode", "rkv" }) {
         std::vector<Floats> of_head;
         for (const bool multiplies : { false, true }) {
-            Text text(data, name, "");
-            text.multiplies = multiplies;
-            text.forward(1200);
-            of_head.push_back(text.scores(1, 1, 100));
+            Sequence seq(data, name, "");
+            seq.multiplies = multiplies;
+            seq.forward(1200);
+            of_head.push_back(seq.scores(1, 1, 100));
         }
         for (size_t j = 0; j < of_head[0].size(); j++)
             if (std::isfinite(of_head[0][j]))
@@ -94,27 +94,27 @@ TEST(PolicyProducts, KeepWhatRowsThatAreReadKeep)
     }
 }
 
-TEST(PolicySnapKv, ATextThatCameWithoutItsQueriesKeepsWindowAndEarliest)
+TEST(PolicySnapKv, ASequenceThatCameWithoutItsQueriesKeepsWindowAndEarliest)
 {
     const Data data = random_data(1, 2, 1, 60, 8, 33);
-    Text text(data, "snapkv", "window=4,kernel=1");
-    text.forward(60);
-    weir_policy_reset(text.policy(), text.state());
-    text.plan({ 10 });
-    EXPECT_EQ(text.held(0, 0), (Ints{ 0, 1, 2, 3, 4, 5, 56, 57, 58, 59 }));
+    Sequence seq(data, "snapkv", "window=4,kernel=1");
+    seq.forward(60);
+    weir_policy_reset(seq.policy(), seq.state());
+    seq.plan({ 10 });
+    EXPECT_EQ(seq.held(0, 0), (Ints{ 0, 1, 2, 3, 4, 5, 56, 57, 58, 59 }));
 }
 
 TEST(PolicySnapKv, QueriesBeforeAGapDoNotJudge)
 {
     const Data data = random_data(1, 2, 1, 60, 8, 47);
-    Text text(data, "snapkv", "window=6");
-    text.forward(20);
-    EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 6);
+    Sequence seq(data, "snapkv", "window=6");
+    seq.forward(20);
+    EXPECT_EQ(policy_n_queries(seq.policy(), seq.state()), 6);
     /* Positions 20 to 37 came from elsewhere */
-    weir_policy_advance(text.policy(), text.state(), 2, 40);
-    EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 2);
-    weir_policy_advance(text.policy(), text.state(), 1, 41);
-    EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 3);
+    weir_policy_advance(seq.policy(), seq.state(), 2, 40);
+    EXPECT_EQ(policy_n_queries(seq.policy(), seq.state()), 2);
+    weir_policy_advance(seq.policy(), seq.state(), 1, 41);
+    EXPECT_EQ(policy_n_queries(seq.policy(), seq.state()), 3);
 }
 
 /* ---- R-KV: tiles ----------------------------------------------------------------------------- */
@@ -159,11 +159,11 @@ TEST(PolicyRkv, TilesGiveWhatTheWholeMatrixGives)
              { 0.5, 0.9, 0.99999, -0.99 }) { /* of all rows, of some, of none, of the diagonal */
             const std::vector<double> want = dense_redundancy(data, n, tau);
             for (const bool multiplies : { false, true }) {
-                Text text(data, "rkv", "threshold=" + std::to_string(tau));
-                text.multiplies = multiplies;
-                text.forward(n);
+                Sequence seq(data, "rkv", "threshold=" + std::to_string(tau));
+                seq.multiplies = multiplies;
+                seq.forward(n);
                 Floats importance(at(n)), red(at(n));
-                text.within(0, 0, 20, [&](policy_call *call, const policy_head *where) {
+                seq.within(0, 0, 20, [&](policy_call *call, const policy_head *where) {
                     return policy_rkv_parts(call, where, importance.data(), red.data());
                 });
                 for (int64_t j = 0; j < n; j++)
@@ -182,31 +182,31 @@ TEST(PolicyH2o, ScoresGoWithTheirRows)
     const Data data = random_data(1, 4, 2, 90, 8, 35);
     for (const char *scope : { "layer", "kv_head" }) {
         const bool is_layer = scope[0] == 'l';
-        Text text(data, "h2o", std::string("sinks=2,recent=4,every=3,scope=") + scope);
+        Sequence seq(data, "h2o", std::string("sinks=2,recent=4,every=3,scope=") + scope);
         std::vector<std::vector<double>> total(2, std::vector<double>(90));
-        for (int64_t step = 0; text.position() < 90; step++) {
-            const int64_t first = text.position(), n = step == 0 ? 20 : 1;
-            text.forward(n);
+        for (int64_t step = 0; seq.position() < 90; step++) {
+            const int64_t first = seq.position(), n = step == 0 ? 20 : 1;
+            seq.forward(n);
             for (int64_t h = 0; h < 4; h++)
                 for (int64_t t = first; t < first + n; t++) {
                     Ints alive;
-                    for (const int32_t p : text.held(0, h / 2))
+                    for (const int32_t p : seq.held(0, h / 2))
                         if (p <= t) alive.push_back(p);
                     const std::vector<double> p = probabilities(data, 0, h, t, alive);
                     for (size_t j = 0; j < alive.size(); j++)
                         total[is_layer ? 0 : at(h / 2)][at(alive[j])] += p[j];
                 }
-            if (text.is_due({ 14 }, WEIR_POLICY_DECODE)) text.plan({ 14 });
-            EXPECT_EQ((step + 1) % 3 == 0, text.held(0, 0).size() <= 14) << step;
+            if (seq.is_due({ 14 }, WEIR_POLICY_DECODE)) seq.plan({ 14 });
+            EXPECT_EQ((step + 1) % 3 == 0, seq.held(0, 0).size() <= 14) << step;
         }
         for (int64_t g = 0; g < 2; g++) {
-            const Floats got = text.scores(0, g, 14);
+            const Floats got = seq.scores(0, g, 14);
             std::vector<double> want;
-            for (const int32_t p : text.held(0, g))
+            for (const int32_t p : seq.held(0, g))
                 want.push_back(total[is_layer ? 0 : at(g)][at(p)]);
             expect_near(got, want, 1e-5, scope);
         }
-        if (is_layer) EXPECT_EQ(text.held(0, 0), text.held(0, 1));
+        if (is_layer) EXPECT_EQ(seq.held(0, 0), seq.held(0, 1));
     }
 }
 
@@ -214,7 +214,7 @@ TEST(PolicyH2o, NormalisedSumsDoNotFavourOldRows)
 {
     Data data = random_data(1, 2, 1, 50, 8, 36);
     std::fill(data.k.begin(), data.k.end(), 0.0f); /* every query attends to all rows alike */
-    Text raw(data, "h2o", "sinks=0,recent=0"), normalised(data, "observed", "");
+    Sequence raw(data, "h2o", "sinks=0,recent=0"), normalised(data, "observed", "");
     raw.forward(50);
     normalised.forward(50);
     const Floats a = raw.scores(0, 0, 10), b = normalised.scores(0, 0, 10);
@@ -230,22 +230,22 @@ TEST(PolicyH2o, NormalisedSumsDoNotFavourOldRows)
 TEST(PolicyH2o, DecayForgetsByStep)
 {
     const Data data = random_data(1, 1, 1, 12, 8, 37);
-    Text text(data, "h2o", "decay=0.5,sinks=0,recent=0,every=0");
+    Sequence seq(data, "h2o", "decay=0.5,sinks=0,recent=0,every=0");
     std::vector<double> want(12);
     for (int64_t t = 0; t < 12; t++) {
-        text.forward(1);
+        seq.forward(1);
         Ints seen(at(t + 1));
         std::iota(seen.begin(), seen.end(), 0);
         const std::vector<double> p = probabilities(data, 0, 0, t, seen);
         for (size_t j = 0; j < p.size(); j++) want[j] = want[j] / 2 + p[j];
     }
-    expect_near(text.scores(0, 0, 12), want, 1e-6, "decay");
+    expect_near(seq.scores(0, 0, 12), want, 1e-6, "decay");
 }
 
 TEST(PolicyH2o, ResetBeginsAnew)
 {
     const Data data = random_data(1, 1, 1, 30, 8, 38);
-    Text used(data, "h2o", ""), fresh(data, "h2o", "");
+    Sequence used(data, "h2o", ""), fresh(data, "h2o", "");
     used.forward(30);
     weir_policy_reset(used.policy(), used.state());
     EXPECT_EQ(memcmp(used.state(), fresh.state(), weir_policy_state_bytes(used.policy())), 0);
@@ -256,11 +256,11 @@ TEST(PolicyH2o, ResetBeginsAnew)
 TEST(PolicyScissorhands, CountsHowOftenARowWasBelowTheMean)
 {
     const Data data = random_data(1, 4, 2, 40, 8, 39);
-    Text text(data, "scissorhands", "history=1000,every=0");
+    Sequence seq(data, "scissorhands", "history=1000,every=0");
     std::vector<double> want(40);
     for (int64_t first = 0; first < 40;) {
         const int64_t n = first == 0 ? 15 : 1; /* a chunk, then tokens */
-        text.forward(n);
+        seq.forward(n);
         for (int64_t t = first; t < first + n; t++)
             for (int64_t h = 0; h < 2; h++) {
                 Ints seen(at(t + 1));
@@ -271,15 +271,15 @@ TEST(PolicyScissorhands, CountsHowOftenARowWasBelowTheMean)
             }
         first += n;
     }
-    expect_near(text.scores(0, 0, 10), want, 0, "counts");
+    expect_near(seq.scores(0, 0, 10), want, 0, "counts");
 }
 
 TEST(PolicyScissorhands, StepsLongAgoDoNotCount)
 {
     const Data data = random_data(1, 1, 1, 64, 8, 40);
-    Text text(data, "scissorhands", "history=8,every=0");
-    for (int64_t t = 0; t < 64; t++) text.forward(1);
-    for (const float score : text.scores(0, 0, 10)) {
+    Sequence seq(data, "scissorhands", "history=8,every=0");
+    for (int64_t t = 0; t < 64; t++) seq.forward(1);
+    for (const float score : seq.scores(0, 0, 10)) {
         EXPECT_LE(-score, 8);
         EXPECT_LE(score, 0);
     }
@@ -288,48 +288,48 @@ TEST(PolicyScissorhands, StepsLongAgoDoNotCount)
 TEST(PolicyTova, DropsTheRowThatTheLastQueryAttendsToLeast)
 {
     const Data data = random_data(1, 4, 2, 60, 8, 41);
-    Text text(data, "tova", "");
-    while (text.position() < 60) {
-        const Ints before = text.held(0, 0);
-        text.forward(1);
-        if (!text.is_due({ 16 }, WEIR_POLICY_DECODE)) continue;
-        std::vector<double> mean(text.held(0, 0).size());
+    Sequence seq(data, "tova", "");
+    while (seq.position() < 60) {
+        const Ints before = seq.held(0, 0);
+        seq.forward(1);
+        if (!seq.is_due({ 16 }, WEIR_POLICY_DECODE)) continue;
+        std::vector<double> mean(seq.held(0, 0).size());
         for (int64_t h = 0; h < 4; h++) {
             const std::vector<double> p =
-                probabilities(data, 0, h, text.position() - 1, text.held(0, h / 2));
+                probabilities(data, 0, h, seq.position() - 1, seq.held(0, h / 2));
             for (size_t j = 0; j < p.size(); j++) mean[j] += p[j] / 4;
         }
-        Ints want = text.held(0, 0);
+        Ints want = seq.held(0, 0);
         want.erase(want.begin() + (std::min_element(mean.begin(), mean.end() - 1) - mean.begin()));
-        text.plan({ 16 });
-        EXPECT_EQ(text.held(0, 0), want);
-        EXPECT_EQ(text.held(0, 1), want);
+        seq.plan({ 16 });
+        EXPECT_EQ(seq.held(0, 0), want);
+        EXPECT_EQ(seq.held(0, 1), want);
     }
 }
 
 /* ---- keys alone ------------------------------------------------------------------------------ */
 
-TEST(PolicyLagKv, ShortTextsAreLeftAlone)
+TEST(PolicyLagKv, ShortSequencesAreLeftAlone)
 {
     const Data data = random_data(1, 1, 1, 64, 8, 42);
-    Text text(data, "lagkv", "sinks=4,lag=16,every=1");
-    text.forward(4 + 2 * 16 - 1);
-    EXPECT_FALSE(text.is_due({ 20 }, WEIR_POLICY_PROMPT_END));
-    text.plan({ 20 });
-    EXPECT_EQ(text.held(0, 0).size(), 35u);
-    text.forward(1);
-    EXPECT_TRUE(text.is_due({ 20 }, WEIR_POLICY_DECODE));
-    text.plan({ 20 });
-    EXPECT_EQ(text.held(0, 0).size(), 20u);
+    Sequence seq(data, "lagkv", "sinks=4,lag=16,every=1");
+    seq.forward(4 + 2 * 16 - 1);
+    EXPECT_FALSE(seq.is_due({ 20 }, WEIR_POLICY_PROMPT_END));
+    seq.plan({ 20 });
+    EXPECT_EQ(seq.held(0, 0).size(), 35u);
+    seq.forward(1);
+    EXPECT_TRUE(seq.is_due({ 20 }, WEIR_POLICY_DECODE));
+    seq.plan({ 20 });
+    EXPECT_EQ(seq.held(0, 0).size(), 20u);
 }
 
 TEST(PolicyLagKv, RanksFillThePartitionAndConstantChannelsSayNothing)
 {
     Data data = random_data(1, 1, 1, 64, 8, 43);
     for (int64_t j = 0; j < 64; j++) data.k[at(j * 8 + 3)] = 2.5f;
-    Text text(data, "lagkv", "sinks=0,lag=16");
-    text.forward(64);
-    Floats scores = text.scores(0, 0, 20);
+    Sequence seq(data, "lagkv", "sinks=0,lag=16");
+    seq.forward(64);
+    Floats scores = seq.scores(0, 0, 20);
     for (size_t part = 0; part < 3; part++) {
         std::sort(
             scores.begin() + static_cast<long>(16 * part),
@@ -344,7 +344,7 @@ TEST(PolicyLagKv, RanksFillThePartitionAndConstantChannelsSayNothing)
 TEST(PolicyKeyDiff, ABlockAtATimeNeverBringsARowBack)
 {
     const Data data = random_data(1, 1, 1, 300, 8, 44);
-    Text blocks(data, "keydiff", "block=32,sinks=30"),
+    Sequence blocks(data, "keydiff", "block=32,sinks=30"),
         chunks(data, "keydiff", "every=1,in_prompt=true,sinks=30");
     blocks.forward(300);
     blocks.plan({ 40 });
@@ -358,10 +358,10 @@ TEST(PolicyRandom, FollowsFromItsSeedAlone)
 {
     const Data data = random_data(1, 1, 1, 200, 8, 45);
     const auto held = [&](const char *options) {
-        Text text(data, "random", options);
-        text.forward(200);
-        text.plan({ 50 });
-        return text.held(0, 0);
+        Sequence seq(data, "random", options);
+        seq.forward(200);
+        seq.plan({ 50 });
+        return seq.held(0, 0);
     };
     EXPECT_EQ(held("seed=3"), held("seed=3"));
     EXPECT_NE(held("seed=3"), held("seed=4"));
@@ -377,9 +377,9 @@ TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
         const int64_t n = 40, dim = 8, rotary = 6, future = 20, sinks = 2;
         const Data data = random_data(1, 2, 1, n, dim, 46, rotary, is_interleaved);
         const auto w = data.frequencies();
-        Text text(data, "expected", "sinks=2,future=20");
+        Sequence seq(data, "expected", "sinks=2,future=20");
         for (int64_t t = 0; t < n;)
-            text.forward(std::min<int64_t>(t == 0 ? 7 : 5, n - t)), t = text.position();
+            seq.forward(std::min<int64_t>(t == 0 ? 7 : 5, n - t)), t = seq.position();
         std::vector<std::vector<double>> R(at(dim), std::vector<double>(at(dim)));
         for (int64_t d = rotary; d < dim; d++) R[at(d)][at(d)] = 1;
         for (int64_t i = 0; i < future; i++)
@@ -421,7 +421,7 @@ TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
                           static_cast<double>(data.value(0, 0, j)[d]);
             score[at(j)] = sum[at(j - sinks)] * std::sqrt(length);
         }
-        const Floats got = text.scores(0, 0, 10);
+        const Floats got = seq.scores(0, 0, 10);
         for (int64_t j = sinks; j < n; j++)
             ASSERT_NEAR(got[at(j)], score[at(j)], 1e-5 * score[at(j)] + 1e-7) << j;
         EXPECT_EQ(got[0], INFINITY);

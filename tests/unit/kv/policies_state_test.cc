@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/kv/policy/turn.h"
-#include "tests/unit/kv/policy_text.h"
+#include "engine/kv/policy/rotate.h"
+#include "tests/unit/kv/policy_sequence.h"
 
 namespace {
 
@@ -14,7 +14,7 @@ using policy_test::Data;
 using policy_test::Floats;
 using policy_test::Ints;
 using policy_test::random_data;
-using policy_test::Text;
+using policy_test::Sequence;
 using Bytes = std::vector<unsigned char>;
 
 const char *const stateful[][2] = {
@@ -32,19 +32,19 @@ const char *const stateful[][2] = {
     { "random", "every=4" },
 };
 
-Bytes saved(const Text &text)
+Bytes saved(const Sequence &seq)
 {
-    Bytes out(weir_policy_saved_bytes(text.policy(), text.state()));
-    weir_policy_write(text.policy(), text.state(), out.data());
+    Bytes out(weir_policy_saved_bytes(seq.policy(), seq.state()));
+    weir_policy_write(seq.policy(), seq.state(), out.data());
     return out;
 }
 
-weir_status load(Text *text, const Bytes &bytes, std::string *why = nullptr)
+weir_status load(Sequence *seq, const Bytes &bytes, std::string *why = nullptr)
 {
     weir_error error = {};
     const Bytes exact(bytes);
     const weir_status status =
-        weir_policy_load(text->policy(), text->state(), exact.data(), exact.size(), &error);
+        weir_policy_load(seq->policy(), seq->state(), exact.data(), exact.size(), &error);
     if (why != nullptr) *why = error.text;
     EXPECT_EQ(status == WEIR_OK, error.text[0] == '\0');
     return status;
@@ -57,9 +57,9 @@ Bytes sealed(Bytes bytes)
     return bytes;
 }
 
-bool is_reset(const Text &text, const Text &fresh)
+bool is_reset(const Sequence &seq, const Sequence &fresh)
 {
-    return memcmp(text.state(), fresh.state(), weir_policy_state_bytes(text.policy())) == 0;
+    return memcmp(seq.state(), fresh.state(), weir_policy_state_bytes(seq.policy())) == 0;
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
@@ -68,10 +68,10 @@ TEST(PolicyState, ASavedOneGoesOnAsIfNothingHadBeen)
 {
     const Data data = random_data(2, 4, 2, 80, 8, 71);
     for (const auto &kind : stateful) {
-        Text whole(data, kind[0], kind[1]), again(data, kind[0], kind[1]);
-        for (Text *text : { &whole, &again }) {
-            text->forward(17);
-            while (text->position() < 45) text->step(1, 20, WEIR_POLICY_DECODE);
+        Sequence whole(data, kind[0], kind[1]), again(data, kind[0], kind[1]);
+        for (Sequence *seq : { &whole, &again }) {
+            seq->forward(17);
+            while (seq->position() < 45) seq->step(1, 20, WEIR_POLICY_DECODE);
         }
         const Bytes bytes = saved(again);
         weir_policy_reset(again.policy(), again.state());
@@ -93,15 +93,15 @@ TEST(PolicyState, AForkIsACopyOfBytes)
 {
     const Data data = random_data(1, 4, 2, 60, 8, 72);
     for (const auto &kind : stateful) {
-        Text trunk(data, kind[0], kind[1]), fork(data, kind[0], kind[1]);
-        for (Text *text : { &trunk, &fork }) {
-            text->forward(12);
-            while (text->position() < 30) text->step(1, 20, WEIR_POLICY_DECODE);
+        Sequence trunk(data, kind[0], kind[1]), fork(data, kind[0], kind[1]);
+        for (Sequence *seq : { &trunk, &fork }) {
+            seq->forward(12);
+            while (seq->position() < 30) seq->step(1, 20, WEIR_POLICY_DECODE);
         }
         weir_policy_reset(fork.policy(), fork.state());
         memcpy(fork.state(), trunk.state(), weir_policy_state_bytes(trunk.policy()));
-        for (Text *text : { &trunk, &fork })
-            while (text->position() < 60) text->step(1, 20, WEIR_POLICY_DECODE);
+        for (Sequence *seq : { &trunk, &fork })
+            while (seq->position() < 60) seq->step(1, 20, WEIR_POLICY_DECODE);
         EXPECT_EQ(fork.held(0, 1), trunk.held(0, 1)) << kind[0];
         EXPECT_EQ(saved(fork), saved(trunk)) << kind[0];
     }
@@ -110,10 +110,10 @@ TEST(PolicyState, AForkIsACopyOfBytes)
 TEST(PolicyState, OnlyWhatIsInUseIsWritten)
 {
     const Data data = random_data(1, 2, 1, 400, 8, 73);
-    Text text(data, "h2o", "");
-    text.forward(10);
-    EXPECT_EQ(saved(text).size(), 8u + 16 + 32 + 8 + 4 * 10 + 8);
-    EXPECT_GT(weir_policy_state_bytes(text.policy()), 4 * 400u);
+    Sequence seq(data, "h2o", "");
+    seq.forward(10);
+    EXPECT_EQ(saved(seq).size(), 8u + 16 + 32 + 8 + 4 * 10 + 8);
+    EXPECT_GT(weir_policy_state_bytes(seq.policy()), 4 * 400u);
 }
 
 /* ---- damage ---------------------------------------------------------------------------------- */
@@ -122,41 +122,41 @@ TEST(PolicyState, CutShortLongerOrChangedIsRefusedAndLeavesNothing)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 74);
     for (const auto &kind : stateful) {
-        Text text(data, kind[0], kind[1]), fresh(data, kind[0], kind[1]);
-        text.forward(9);
-        const Bytes good = saved(text);
+        Sequence seq(data, kind[0], kind[1]), fresh(data, kind[0], kind[1]);
+        seq.forward(9);
+        const Bytes good = saved(seq);
         for (size_t n = 0; n < good.size(); n += good.size() > 600 ? 17 : 1) {
             EXPECT_EQ(
-                load(&text, Bytes(good.begin(), good.begin() + static_cast<long>(n))), WEIR_EFORMAT
+                load(&seq, Bytes(good.begin(), good.begin() + static_cast<long>(n))), WEIR_EFORMAT
             ) << kind[0]
               << n;
             if (n >= 32)
                 EXPECT_NE(
-                    load(&text, sealed(Bytes(good.begin(), good.begin() + static_cast<long>(n)))),
+                    load(&seq, sealed(Bytes(good.begin(), good.begin() + static_cast<long>(n)))),
                     WEIR_OK
                 ) << kind[0]
                   << n;
-            EXPECT_TRUE(is_reset(text, fresh));
+            EXPECT_TRUE(is_reset(seq, fresh));
         }
         for (size_t i = 0; i < good.size(); i += 5) {
             Bytes bad = good;
             bad[i] ^= 4;
-            EXPECT_NE(load(&text, bad), WEIR_OK) << i;
+            EXPECT_NE(load(&seq, bad), WEIR_OK) << i;
         }
         Bytes longer = good;
         longer.insert(longer.end() - 8, 0);
-        EXPECT_EQ(load(&text, sealed(longer)), WEIR_EFORMAT);
-        EXPECT_TRUE(is_reset(text, fresh));
-        EXPECT_EQ(load(&text, good), WEIR_OK);
+        EXPECT_EQ(load(&seq, sealed(longer)), WEIR_EFORMAT);
+        EXPECT_TRUE(is_reset(seq, fresh));
+        EXPECT_EQ(load(&seq, good), WEIR_OK);
     }
 }
 
 TEST(PolicyState, NumbersOutOfRangeAreRefused)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 75);
-    Text text(data, "h2o", ""), fresh(data, "h2o", "");
-    text.forward(9);
-    const Bytes good = saved(text);
+    Sequence seq(data, "h2o", ""), fresh(data, "h2o", "");
+    seq.forward(9);
+    const Bytes good = saved(seq);
     const auto with = [&](size_t offset, int64_t value) {
         Bytes bad = good;
         memcpy(bad.data() + offset, &value, 8);
@@ -165,32 +165,32 @@ TEST(PolicyState, NumbersOutOfRangeAreRefused)
     for (const size_t offset :
          { 24u, 32u, 40u, 48u, 56u }) { /* forwards, position, observed, keys held, rows */
         for (const int64_t value : { int64_t{ -1 }, INT64_MIN, INT64_MAX })
-            EXPECT_EQ(load(&text, with(offset, value)), WEIR_EFORMAT) << offset;
-        EXPECT_TRUE(is_reset(text, fresh));
+            EXPECT_EQ(load(&seq, with(offset, value)), WEIR_EFORMAT) << offset;
+        EXPECT_TRUE(is_reset(seq, fresh));
     }
-    EXPECT_EQ(load(&text, with(56, 41)), WEIR_EFORMAT) << "more rows than a head may have";
-    EXPECT_EQ(load(&text, with(48, 1)), WEIR_EFORMAT) << "keys held by a method that holds none";
-    EXPECT_EQ(load(&text, with(40, 10)), WEIR_EFORMAT) << "more queries than positions";
+    EXPECT_EQ(load(&seq, with(56, 41)), WEIR_EFORMAT) << "more rows than a head may have";
+    EXPECT_EQ(load(&seq, with(48, 1)), WEIR_EFORMAT) << "keys held by a method that holds none";
+    EXPECT_EQ(load(&seq, with(40, 10)), WEIR_EFORMAT) << "more queries than positions";
     for (const float value : { NAN, INFINITY }) {
         Bytes bad = good;
         memcpy(bad.data() + 64, &value, 4);
-        EXPECT_EQ(load(&text, sealed(bad)), WEIR_EFORMAT);
+        EXPECT_EQ(load(&seq, sealed(bad)), WEIR_EFORMAT);
     }
-    EXPECT_TRUE(is_reset(text, fresh));
+    EXPECT_TRUE(is_reset(seq, fresh));
 }
 
-/* The keys that are turned are in the state: their number is the same in all layers, and no more
+/* The keys that are rotated are in the state: their number is the same in all layers, and no more
  * than there is room for. */
 TEST(PolicyState, HeldKeysAreSavedAndChecked)
 {
     const Data data = random_data(2, 2, 1, 40, 8, 78);
-    Text text(data, "sinks", "sinks=3,every=4,positions=cache"),
+    Sequence seq(data, "sinks", "sinks=3,every=4,positions=cache"),
         fresh(data, "sinks", "sinks=3,every=4,positions=cache");
-    text.forward(20);
-    EXPECT_EQ(weir_policy_n_held(text.state()), 0);
-    text.plan({ 10 });
-    EXPECT_EQ(weir_policy_n_held(text.state()), 3);
-    const Bytes good = saved(text);
+    seq.forward(20);
+    EXPECT_EQ(weir_policy_n_held(seq.state()), 0);
+    seq.plan({ 10 });
+    EXPECT_EQ(weir_policy_n_held(seq.state()), 3);
+    const Bytes good = saved(seq);
     const size_t layer = 8 + 3 * 8 * 4, first = 48, keys = 56 + 8;
     ASSERT_EQ(good.size(), 56 + 2 * layer + 8);
     EXPECT_EQ(memcmp(good.data() + keys, data.key(0, 0, 0), 3 * 8 * 4), 0) << "as they were";
@@ -200,19 +200,19 @@ TEST(PolicyState, HeldKeysAreSavedAndChecked)
         return sealed(bad);
     };
     for (const int64_t value : { int64_t{ -1 }, int64_t{ 2 }, int64_t{ 4 }, INT64_MAX })
-        EXPECT_EQ(load(&text, with(first, value)), WEIR_EFORMAT);
+        EXPECT_EQ(load(&seq, with(first, value)), WEIR_EFORMAT);
     Bytes bad = good;
     const float no_number = NAN;
     memcpy(bad.data() + keys, &no_number, 4);
-    EXPECT_EQ(load(&text, sealed(bad)), WEIR_EFORMAT);
-    EXPECT_TRUE(is_reset(text, fresh));
-    EXPECT_EQ(load(&text, good), WEIR_OK);
+    EXPECT_EQ(load(&seq, sealed(bad)), WEIR_EFORMAT);
+    EXPECT_TRUE(is_reset(seq, fresh));
+    EXPECT_EQ(load(&seq, good), WEIR_OK);
     Floats got(8), expected(data.key(1, 0, 2), data.key(1, 0, 2) + 8);
     const weir_policy_tile tile = { 1, 0, 2, 1, got.data(), nullptr };
     const int64_t distance = 1000;
     const auto frequencies = data.frequencies();
     const auto shape = policy_test::shape_of(data, frequencies, 0);
-    weir_policy_turn_keys(text.policy(), text.state(), &tile, distance);
+    weir_policy_rotate_keys(seq.policy(), seq.state(), &tile, distance);
     weir_rows_rotate(expected.data(), 1, &distance, &shape);
     EXPECT_EQ(got, expected);
 }
@@ -221,31 +221,31 @@ TEST(PolicyState, HeldKeysAreSavedAndChecked)
 TEST(PolicyState, KeysThatCannotBeReadAreNotHeld)
 {
     const Data data = random_data(1, 2, 2, 40, 8, 79);
-    Text text(data, "sinks", "sinks=3,every=4,positions=cache");
-    text.forward(20);
-    text.read_status = WEIR_EIO;
-    EXPECT_THROW(text.plan({ 10 }), std::runtime_error);
-    EXPECT_EQ(weir_policy_n_held(text.state()), 0);
-    text.read_status = WEIR_OK;
-    text.plan({ 10 });
-    EXPECT_EQ(weir_policy_n_held(text.state()), 3);
+    Sequence seq(data, "sinks", "sinks=3,every=4,positions=cache");
+    seq.forward(20);
+    seq.read_status = WEIR_EIO;
+    EXPECT_THROW(seq.plan({ 10 }), std::runtime_error);
+    EXPECT_EQ(weir_policy_n_held(seq.state()), 0);
+    seq.read_status = WEIR_OK;
+    seq.plan({ 10 });
+    EXPECT_EQ(weir_policy_n_held(seq.state()), 3);
 }
 
 TEST(PolicyState, OfAnotherPolicyOptionsOrModelIsRefused)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 76), wide = random_data(1, 2, 1, 40, 16, 76);
-    Text text(data, "h2o", "");
+    Sequence seq(data, "h2o", "");
     std::string why;
-    text.forward(9);
-    const Bytes bytes = saved(text);
-    Text other(data, "observed", ""), options(data, "h2o", "recent=65"), model(wide, "h2o", "");
-    for (Text *one : { &other, &options, &model }) {
+    seq.forward(9);
+    const Bytes bytes = saved(seq);
+    Sequence other(data, "observed", ""), options(data, "h2o", "recent=65"), model(wide, "h2o", "");
+    for (Sequence *one : { &other, &options, &model }) {
         EXPECT_EQ(load(one, bytes, &why), WEIR_EMISMATCH);
         EXPECT_NE(why.find("other options"), std::string::npos) << why;
     }
     Bytes version = bytes;
     version[4] = 2;
-    EXPECT_EQ(load(&text, version, &why), WEIR_EUNSUPPORTED);
+    EXPECT_EQ(load(&seq, version, &why), WEIR_EUNSUPPORTED);
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -269,28 +269,28 @@ TEST(PolicyOptions, AreReadAsTheyArePrinted)
     size_t n = 0;
     for (const char *name; (name = weir_policy_at(n, &summary)) != nullptr; n++) {
         weir_policy_options options, again;
-        weir_buffer text = {};
+        weir_buffer seq = {};
         weir_error error = {};
         ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK) << error.text;
-        ASSERT_EQ(weir_policy_options_print(&text, &options), WEIR_OK);
-        const char *const list = strchr(text.data, ' ');
+        ASSERT_EQ(weir_policy_options_print(&seq, &options), WEIR_OK);
+        const char *const list = strchr(seq.data, ' ');
         ASSERT_EQ(weir_policy_options_default(&again, name, &error), WEIR_OK);
         if (list != nullptr)
             ASSERT_EQ(weir_policy_options_set(&again, list + 1, &error), WEIR_OK) << error.text;
-        EXPECT_EQ(memcmp(&options, &again, sizeof options), 0) << text.data;
+        EXPECT_EQ(memcmp(&options, &again, sizeof options), 0) << seq.data;
         EXPECT_GT(strlen(summary), 10u);
         const char *option, *help;
         char value[64];
         size_t n_options = 0;
         while (weir_policy_option_at(&options, n_options, &option, value, sizeof value, &help)) {
             EXPECT_NE(
-                std::string(text.data).find(std::string(option) + "=" + value), std::string::npos
+                std::string(seq.data).find(std::string(option) + "=" + value), std::string::npos
             ) << option;
             EXPECT_GT(strlen(help), 10u);
             n_options++;
         }
         EXPECT_EQ(n_options == 0, list == nullptr);
-        weir_buffer_free(&text);
+        weir_buffer_free(&seq);
     }
     EXPECT_EQ(n, 18u);
 }
@@ -342,7 +342,7 @@ TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)
 std::string open_refusal(const Data &data, const char *name, const char *options)
 {
     try {
-        const Text text(data, name, options);
+        const Sequence seq(data, name, options);
     } catch (const std::runtime_error &error) {
         return error.what();
     }
@@ -377,7 +377,7 @@ TEST(PolicyOptions, ThatContradictEachOtherAreRefused)
 TEST(PolicyOptions, ABudgetThatLeavesNoChoiceIsRefused)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 78);
-    const Text h2o(data, "h2o", "sinks=4,recent=8"), snapkv(data, "snapkv", "window=32"),
+    const Sequence h2o(data, "h2o", "sinks=4,recent=8"), snapkv(data, "snapkv", "window=32"),
         full(data, "full", "");
     weir_error error = {};
     EXPECT_EQ(weir_policy_check_budget(h2o.policy(), 13, &error), WEIR_OK);
@@ -441,8 +441,8 @@ TEST(PolicyOpen, WhatCannotBeSeenIsRefusedToThoseWhoNeedIt)
 TEST(PolicyOpen, WhatItTakesIsWhatItSays)
 {
     const Data data = random_data(2, 4, 2, 40, 8, 80);
-    const Text full(data, "full", ""), h2o(data, "h2o", ""), per_head(data, "h2o", "scope=kv_head"),
-        snapkv(data, "snapkv", "window=5");
+    const Sequence full(data, "full", ""), h2o(data, "h2o", ""),
+        per_head(data, "h2o", "scope=kv_head"), snapkv(data, "snapkv", "window=5");
     EXPECT_EQ(
         weir_policy_state_bytes(h2o.policy()) - weir_policy_state_bytes(full.policy()),
         2u * 40 * 4 - 2 * 8

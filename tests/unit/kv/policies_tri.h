@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/unit/kv/policy_text.h"
+#include "tests/unit/kv/policy_sequence.h"
 
 namespace policy_test {
 

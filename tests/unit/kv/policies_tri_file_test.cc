@@ -19,7 +19,7 @@ weir_status parse(
 {
     weir_calibration *read = nullptr;
     weir_error error = {};
-    const Bytes exact(bytes); /* of exactly its size: ASan sees what is read behind it */
+    const Bytes exact(bytes); /* of exactly its size: ASan sees what is read beyond it */
     weir_status status =
         weir_calibration_parse(&read, exact.data(), exact.size(), "stats.tria", &error);
     if (status == WEIR_OK && shape != nullptr)

@@ -15,7 +15,7 @@ using Complex = std::complex<double>;
 
 /* ---- the score ------------------------------------------------------------------------------- */
 
-/* Section 7.2 as it is written: each key turned back, one cosine for each band and distance. */
+/* Section 7.2 as it is written: each key rotated back, one cosine for each band and distance. */
 double expanded(const Data &data, int64_t layer, int64_t h, int64_t p, int64_t t, bool is_max)
 {
     const int64_t bands = data.rotated() / 2;
@@ -73,12 +73,12 @@ TEST(PolicyTri, TheFastFormIsTheExpandedOne)
             const bool is_max = variant % 2 != 0;
             const Data data = random_data(2, 4, 2, 300, 32, 51, kind.rotary, kind.is_interleaved);
             const Calibration calibration(data);
-            Text text(data, "triattention", is_max ? "aggregate=max" : "", calibration.get());
-            text.multiplies = variant / 2 != 0;
-            text.forward(300);
+            Sequence seq(data, "triattention", is_max ? "aggregate=max" : "", calibration.get());
+            seq.multiplies = variant / 2 != 0;
+            seq.forward(300);
             for (int64_t layer = 0; layer < 2; layer++)
                 for (int64_t g = 0; g < 2; g++)
-                    text.within(layer, g, 300, [&](policy_call *call, const policy_head *where) {
+                    seq.within(layer, g, 300, [&](policy_call *call, const policy_head *where) {
                         Floats raw(600);
                         const weir_status status = tri_raw(call, where, raw.data());
                         for (int64_t m = 0; m < 2; m++)
@@ -99,7 +99,7 @@ TEST(PolicyTri, RowsThatWentDoNotChangeTheScoresOfOthers)
 {
     const Data data = random_data(1, 2, 1, 120, 16, 52);
     const Calibration calibration(data);
-    Text whole(data, "triattention", "vote=per_layer_head", calibration.get()),
+    Sequence whole(data, "triattention", "vote=per_layer_head", calibration.get()),
         cut(data, "triattention", "every=1", calibration.get());
     whole.forward(120);
     while (cut.position() < 120) cut.step(1, 40, WEIR_POLICY_DECODE);
@@ -138,14 +138,14 @@ TEST(PolicyTri, RopesMagnitudeCountsOncePerSide)
         }
         weir_policy_close(policy);
         /* The weights themselves, with the magnitude as a model has it. */
-        Text text(data, "triattention", "", calibration.get());
-        const_cast<weir_policy *>(text.policy())->shape.rope_magnitude = m;
+        Sequence seq(data, "triattention", "", calibration.get());
+        const_cast<weir_policy *>(seq.policy())->shape.rope_magnitude = m;
         Data cached = data;
         for (float &x : cached.k) x *= m;
-        text.forward(50);
+        seq.forward(50);
         float weight[16], length[8];
         for (int64_t h = 0; h < 2; h++) {
-            tri_weights(text.policy(), 0, h, 50, -1, weight, length);
+            tri_weights(seq.policy(), 0, h, 50, -1, weight, length);
             for (int64_t j = 0; j < 50; j++) {
                 float bands[8];
                 for (int f = 0; f < 8; f++)
@@ -167,16 +167,15 @@ TEST(PolicyTri, PerHeadKeepsTheSameRowsInAllLayersUnionInAllHeads)
 {
     const Data data = random_data(3, 4, 2, 150, 16, 54);
     const Calibration calibration(data);
-    Text per_head(data, "triattention", "", calibration.get()),
+    Sequence per_head(data, "triattention", "", calibration.get()),
         each(data, "triattention", "vote=per_layer_head", calibration.get()),
         all(data, "triattention", "vote=union", calibration.get());
-    for (Text *text : { &per_head, &each, &all }) {
-        text->forward(150);
-        text->plan({ 50 });
+    for (Sequence *seq : { &per_head, &each, &all }) {
+        seq->forward(150);
+        seq->plan({ 50 });
         for (int64_t i = 0; i < 6; i++) {
-            EXPECT_EQ(text->held(i / 2, i % 2).size(), 50u);
-            for (int32_t j = 0; j < 4; j++)
-                EXPECT_EQ(text->held(i / 2, i % 2)[at(j)], j) << "sinks";
+            EXPECT_EQ(seq->held(i / 2, i % 2).size(), 50u);
+            for (int32_t j = 0; j < 4; j++) EXPECT_EQ(seq->held(i / 2, i % 2)[at(j)], j) << "sinks";
         }
     }
     for (int64_t g = 0; g < 2; g++) {
@@ -197,13 +196,13 @@ TEST(PolicyTri, HeadsWithoutStatisticsDoNotVote)
     alone.plain.resize(80 * 16);
     alone.q.resize(80 * 16);
     const Calibration with(silent), without(alone);
-    Text two(data, "triattention", "group=mean", with.get()),
+    Sequence two(data, "triattention", "group=mean", with.get()),
         one(alone, "triattention", "", without.get());
     EXPECT_TRUE(tri_votes(two.policy(), 0, 0));
     EXPECT_FALSE(tri_votes(two.policy(), 0, 1));
-    for (Text *text : { &two, &one }) {
-        text->forward(80);
-        text->plan({ 30 });
+    for (Sequence *seq : { &two, &one }) {
+        seq->forward(80);
+        seq->plan({ 30 });
     }
     EXPECT_EQ(two.held(0, 0), one.held(0, 0));
 }
@@ -213,13 +212,13 @@ TEST(PolicyTri, LayersOfOtherLengthsNeedVotesOfTheirOwn)
     const Data data = random_data(2, 2, 1, 60, 16, 56);
     const Calibration calibration(data);
     for (const char *vote : { "per_head", "union", "per_layer_head" }) {
-        Text text(data, "triattention", std::string("vote=") + vote, calibration.get());
-        text.forward(40);
+        Sequence seq(data, "triattention", std::string("vote=") + vote, calibration.get());
+        seq.forward(40);
         std::string why;
         try {
-            text.plan({ 20, 30 });
-            text.forward(20);
-            text.plan({ 20 });
+            seq.plan({ 20, 30 });
+            seq.forward(20);
+            seq.plan({ 20 });
         } catch (const std::runtime_error &error) {
             why = error.what();
         }
@@ -235,21 +234,21 @@ TEST(PolicyTri, SlackAndStrictTriggersAndPinnedPrompts)
     const Data data = random_data(1, 2, 1, 200, 16, 57);
     const Calibration calibration(data);
     for (const char *const trigger : { "slack", "strict" }) {
-        Text text(
+        Sequence seq(
             data, "triattention",
             std::string("sinks=0,every=16,pin_prompt=true,trigger=") + trigger, calibration.get()
         );
         int64_t n_plans = 0;
-        text.forward(24);
-        text.n_prompt = 24;
-        while (text.position() < 200) {
-            text.forward(1);
-            EXPECT_LE(text.held(0, 0).size(), 40u + 16);
-            if (!text.is_due({ 40 }, WEIR_POLICY_DECODE)) continue;
-            if (trigger[1] == 't') EXPECT_EQ(text.position() % 16, 0);
-            text.plan({ 40 });
-            EXPECT_EQ(text.held(0, 0).size(), 40u);
-            EXPECT_EQ(text.held(0, 0)[23], 23);
+        seq.forward(24);
+        seq.n_prompt = 24;
+        while (seq.position() < 200) {
+            seq.forward(1);
+            EXPECT_LE(seq.held(0, 0).size(), 40u + 16);
+            if (!seq.is_due({ 40 }, WEIR_POLICY_DECODE)) continue;
+            if (trigger[1] == 't') EXPECT_EQ(seq.position() % 16, 0);
+            seq.plan({ 40 });
+            EXPECT_EQ(seq.held(0, 0).size(), 40u);
+            EXPECT_EQ(seq.held(0, 0)[23], 23);
             n_plans++;
         }
         EXPECT_GE(n_plans, 9);

@@ -110,11 +110,11 @@ class Prefetch : public ::testing::Test {
         device_ = nullptr;
         std::filesystem::remove_all(folder_);
     }
-    static char tag(size_t text, int h, int64_t block)
+    static char tag(size_t own, int h, int64_t block)
     {
-        return (char)(1 + (text * 41 + (size_t)h * 13 + (size_t)block * 7) % 120);
+        return (char)(1 + (own * 41 + (size_t)h * 13 + (size_t)block * 7) % 120);
     }
-    /* A text whose blocks go to disk where `cold` says so. */
+    /* A sequence whose blocks go to disk where `cold` says so. */
     template <class Cold> void add(int64_t rows, const Cold &cold)
     {
         weir_kv_table t = {};
@@ -141,15 +141,15 @@ class Prefetch : public ::testing::Test {
         }
         tables_.push_back(t);
     }
-    void view(int32_t i, size_t text, int32_t n_rows, bool is_reread = false)
+    void view(int32_t i, size_t own, int32_t n_rows, bool is_reread = false)
     {
-        const weir_kv_table &t = tables_[text];
+        const weir_kv_table &t = tables_[own];
         weir_kv_prefetch_views(prefetch_)[i] = { (void *const *)t.pages, t.capacity,
                                                  (int32_t)t.n_rows - n_rows, n_rows, is_reread };
     }
     /* Walks a segment of a layer as attention does; returns the number of ranges. `zeros`: what
      * could not be read is. */
-    int walk(int64_t layer, int32_t segment, size_t text, bool zeros = false)
+    int walk(int64_t layer, int32_t segment, size_t own, bool zeros = false)
     {
         const weir_kv_view &v = weir_kv_prefetch_views(prefetch_)[segment];
         const int32_t window = windows_[(size_t)layer],
@@ -172,7 +172,7 @@ class Prefetch : public ::testing::Test {
                     weir_ledger_copy(
                         ledger_, page.data(), range.pages[h * range.page_stride + block], bytes
                     );
-                    const char want = tag(text, (int)layer * kv_heads + h, block);
+                    const char want = tag(own, (int)layer * kv_heads + h, block);
                     const bool right =
                         page[0] == want && page[bytes / 2] == want && page[bytes - 1] == want;
                     EXPECT_TRUE(right || (zeros && page[0] == 0 && page[bytes - 1] == 0))
@@ -269,7 +269,7 @@ TEST_F(Prefetch, LooksOncePerStep)
     }
 }
 
-/* Where mass is to be found, segments come once more behind those of their layer; layers with a
+/* Where mass is to be found, segments come once more after those of their layer; layers with a
  * window do not. */
 TEST_F(Prefetch, WhatIsReadAgainComesTwice)
 {
@@ -354,8 +354,8 @@ TEST_F(Prefetch, ALaterReaderOfALayerReadsItAgain)
     }
 }
 
-/* Blocks that cannot be read are zeros and lost; the segment is told of, the others are as they
- * were. */
+/* Blocks that cannot be read are zeros and unreadable; the segment is told of, the others are as
+ * they were. */
 TEST_F(Prefetch, AReadThatFailsFailsItsSegment)
 {
     open(20, 200);

@@ -47,7 +47,7 @@ class PrefixCost : public ::testing::Test {
         weir_ledger_close(ledger_);
         prefix_ = nullptr;
     }
-    // A text of its own.
+    // A sequence of its own.
     void set_text(int32_t number, int32_t n)
     {
         weir_kv_sequence_clear(&s_);
@@ -64,7 +64,7 @@ class PrefixCost : public ::testing::Test {
         (void)weir_prefix_insert(prefix_, &s_, salt, &mark, state != nullptr, false);
         weir_kv_sequence_reset(&s_);
     }
-    // n runs, in texts of ten.
+    // n runs, in sequences of ten.
     void fill(int n)
     {
         for (int i = 0; i < n / 10; i++) {
@@ -190,7 +190,7 @@ TEST_F(PrefixCost, FindingOneOfManyContinuations)
     }
 }
 
-// Texts made so that telling them apart takes as many steps as it can.
+// Sequences made so that telling them apart takes as many steps as it can.
 TEST_F(PrefixCost, ContinuationsThatDifferInOneBit)
 {
     constexpr int n_bits = 31, n = 64 * n_bits;
@@ -264,8 +264,8 @@ TEST_F(PrefixCost, BlocksToDemote)
     }
 }
 
-// Going through all texts looks at each run once, also while they are used again.
-TEST_F(PrefixCost, OneTextAfterTheOther)
+// Going through all sequences looks at each run once, also while they are used again.
+TEST_F(PrefixCost, OneSequenceAfterTheOther)
 {
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     for (const int n : { 1000, few }) {
@@ -301,8 +301,8 @@ TEST_F(PrefixCost, OneTextAfterTheOther)
     }
 }
 
-// Many texts are in files, all but the most recent one, which is dropped before the pool is free,
-// or loses its state before there is another one.
+// Many sequences are in files, all but the most recent one, which is dropped before the pool is
+// free, or loses its state before there is another one.
 TEST_F(PrefixCost, SearchingWhatWillBeDropped)
 {
     for (const int n : { few, many })
@@ -325,8 +325,9 @@ TEST_F(PrefixCost, SearchingWhatWillBeDropped)
         }
 }
 
-// A long text that no one would drop soon: looking at all of it is paid for by the next calls.
-TEST_F(PrefixCost, SearchingALongText)
+// A long sequence that would not be dropped soon: looking at all of it is paid for by the next
+// calls.
+TEST_F(PrefixCost, SearchingALongSequence)
 {
     enum { RUNS = 2000, CALLS = 1000 };
     char salt[WEIR_PREFIX_SALT + 1];

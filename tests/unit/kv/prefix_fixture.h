@@ -14,7 +14,7 @@
 
 namespace prefix {
 
-using Text = std::vector<int32_t>;
+using Tokens = std::vector<int32_t>;
 
 inline uint64_t digest(const int32_t *tokens, int64_t n)
 {
@@ -48,7 +48,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         return weir_kv_pages_fit(a, b) && weir_kv_pages_fit(b, a);
     }
 
-    /* n_sink_pages more are for the first two blocks of texts, where there are any. */
+    /* n_sink_pages more are for the first two blocks of sequences, where there are any. */
     void open(
         int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0,
         int64_t n_sink_pages = 0, size_t table_bytes = 0
@@ -93,15 +93,15 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
         weir_ledger_close(ledger_);
     }
-    weir_kv_sequence sequence(const Text &text)
+    weir_kv_sequence sequence(const Tokens &tokens)
     {
         weir_kv_sequence s = {};
         EXPECT_EQ(
             weir_kv_sequence_open(&s, store_, ledger_, has_states() ? state_bytes : 0, &error_),
             WEIR_OK
         ) << error_.text;
-        std::copy(text.begin(), text.end(), s.tokens);
-        s.n_tokens = (int32_t)text.size();
+        std::copy(tokens.begin(), tokens.end(), s.tokens);
+        s.n_tokens = (int32_t)tokens.size();
         return s;
     }
     static uint64_t *row(const weir_kv_sequence &s, int64_t h, int64_t r)
@@ -151,10 +151,10 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         if (has_states() && s.n_computed > 0) memcpy(&state, s.recurrent, sizeof state);
         if (has_states() && s.n_computed > 0) ASSERT_EQ(state, digest(s.tokens, s.n_computed));
     }
-    // Keeps a finished text with states after the given numbers of tokens and at its end.
-    void keep(const Text &text, const char *salt, std::vector<int32_t> marks = {})
+    // Keeps a finished sequence with states after the given numbers of tokens and at its end.
+    void keep(const Tokens &tokens, const char *salt, std::vector<int32_t> marks = {})
     {
-        weir_kv_sequence s = sequence(text);
+        weir_kv_sequence s = sequence(tokens);
         ASSERT_TRUE(compute(&s, s.n_tokens));
         marks.push_back(s.n_tokens);
         std::vector<weir_prefix_snapshot> lent;
@@ -162,7 +162,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
             float *const state =
                 has_states() ? weir_prefix_acquire_snapshot(prefix_, rank_, turn_) : nullptr;
             if (state == nullptr) continue;
-            if (spills_) weir_prefix_spill_snapshot(prefix_, state);
+            if (demotes_) weir_prefix_demote_snapshot(prefix_, state);
             put_state(state, s, at);
             lent.push_back({ at, state });
         }
@@ -190,9 +190,9 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         }
         return hit;
     }
-    weir_prefix_hit take(const Text &text, const char *salt, int32_t most = INT32_MAX)
+    weir_prefix_hit take(const Tokens &tokens, const char *salt, int32_t most = INT32_MAX)
     {
-        weir_kv_sequence s = sequence(text);
+        weir_kv_sequence s = sequence(tokens);
         const weir_prefix_hit hit = match(&s, salt, most);
         EXPECT_EQ(hit.n_rows, s.n_computed);
         EXPECT_LE(hit.n_rows, hit.n_matched);
@@ -201,11 +201,11 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         sound();
         return hit;
     }
-    // Where the blocks of a text are, as a sequence that takes it finds them; they come back if
+    // Where the blocks of a sequence are, as one that continues it finds them; they come back if
     // asked.
-    std::vector<bool> on_disk(const Text &text, bool come_back)
+    std::vector<bool> on_disk(const Tokens &tokens, bool come_back)
     {
-        weir_kv_sequence s = sequence(text);
+        weir_kv_sequence s = sequence(tokens);
         std::vector<bool> is_cold;
         (void)weir_prefix_match(prefix_, &s, nullptr, INT32_MAX);
         for (int64_t p = 0; p < s.table.n_pages; p++) {
@@ -224,9 +224,9 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         return is_cold;
     }
     void sound() { EXPECT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text; }
-    static Text text(int32_t n, int32_t seed = 1)
+    static Tokens tokens(int32_t n, int32_t seed = 1)
     {
-        Text t((size_t)n);
+        Tokens t((size_t)n);
         for (int32_t i = 0; i < n; i++) t[(size_t)i] = i * 7 + seed;
         return t;
     }
@@ -236,7 +236,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     int64_t n_pages_ = 0;
     int32_t n_cold_ = 0; // states on disk
     weir_state_rank rank_ = WEIR_STATE_POINT; // of kept states
-    bool spills_ = false; // they do
+    bool demotes_ = false; // they do
     int64_t turn_ = 0;
     weir_error error_ = {};
 };

@@ -6,7 +6,7 @@
 namespace {
 
 using prefix::Prefix;
-using prefix::Text;
+using prefix::Tokens;
 
 struct Live {
     weir_kv_sequence sequence;
@@ -17,9 +17,9 @@ class RandomTree : public Prefix {
   protected:
     int32_t pick(int64_t n) { return (int32_t)(random_() % (uint64_t)n); }
     // Few beginnings, many continuations, which differ within a page or many pages on.
-    Text some_text()
+    Tokens some_text()
     {
-        Text t = text(1 + pick(400), pick(2));
+        Tokens t = tokens(1 + pick(400), pick(2));
         const size_t at = (size_t)pick((int64_t)t.size());
         for (size_t i = at; i < t.size() && pick(3) > 0; i++) t[i] = 1000 + pick(3);
         if (at < t.size()) t[at] = -pick(40);
@@ -37,7 +37,7 @@ class RandomTree : public Prefix {
     void begin()
     {
         if (live_.size() == 5) return;
-        const Text t = some_text();
+        const Tokens t = some_text();
         live_.push_back({ sequence(t), some_salt() });
         Live &l = live_.back();
         if (pick(4) == 0) return;
@@ -85,20 +85,20 @@ class RandomTree : public Prefix {
             if (place == 0 || (!marks.empty() && marks.back().at >= place)) continue;
             float *const state = acquire(rank);
             if (state == nullptr) break;
-            if (pick(3) == 0) weir_prefix_spill_snapshot(prefix_, state);
+            if (pick(3) == 0) weir_prefix_demote_snapshot(prefix_, state);
             put_state(state, s, place);
             marks.push_back({ place, state });
         }
         return marks;
     }
-    // The slot that is taken from a node is the one that goes first.
+    // The entry that is taken from a node is the one that goes first.
     float *acquire(weir_state_rank rank)
     {
-        const int32_t next = prefix_reference::next_slot(prefix_, rank);
+        const int32_t next = prefix_reference::next_entry(prefix_, rank);
         const int64_t n = weir_prefix_stats_of(prefix_).n_snapshots;
         // The end of a turn that cannot be written now does not go for a point.
         const bool stays = next != NONE && prefix_->tier != nullptr && rank < WEIR_STATE_PAST &&
-                           prefix_->slots[next].rank >= WEIR_STATE_PAST &&
+                           prefix_->entries[next].rank >= WEIR_STATE_PAST &&
                            !prefix_may_move(prefix_, false);
         float *const state = weir_prefix_acquire_snapshot(prefix_, rank, pick(3));
         if (next == NONE) return state;
@@ -107,8 +107,8 @@ class RandomTree : public Prefix {
             n_refused_++;
             return nullptr;
         }
-        const slot &taken = prefix_->slots[next];
-        if (taken.state == SLOT_KEPT) {
+        const snapshot_entry &taken = prefix_->entries[next];
+        if (taken.state == ENTRY_ATTACHED) {
             EXPECT_NE(taken.block, NONE);
             n_cold_states_++;
         } else {
@@ -232,7 +232,7 @@ class RandomTree : public Prefix {
     }
     void look_up()
     {
-        const Text t = some_text();
+        const Tokens t = some_text();
         const std::string salt = some_salt();
         const int32_t n = (int32_t)t.size();
         const auto found = prefix_reference::find(prefix_, t.data(), n, salt.c_str(), n);
@@ -265,12 +265,12 @@ class RandomTree : public Prefix {
                 weir_prefix_mark_saved(prefix_, s.tokens, s.n_tokens, pick(64), found_salt);
         }
         weir_kv_sequence_close(&s);
-        for (int32_t slot = 0; slot < prefix_->n_slots; slot++)
-            if (prefix_->slots[slot].state == SLOT_KEPT &&
-                prefix_->slots[slot].rank >= WEIR_STATE_PAST)
+        for (int32_t entry = 0; entry < prefix_->n_entries; entry++)
+            if (prefix_->entries[entry].state == ENTRY_ATTACHED &&
+                prefix_->entries[entry].rank >= WEIR_STATE_PAST)
                 ASSERT_EQ(
-                    prefix_has_states_before(prefix_, 3, slot),
-                    prefix_reference::has_states_before(prefix_, 3, slot)
+                    prefix_has_states_before(prefix_, 3, entry),
+                    prefix_reference::has_states_before(prefix_, 3, entry)
                 );
     }
     void run(int seed)

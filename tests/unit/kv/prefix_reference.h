@@ -130,35 +130,37 @@ inline std::vector<int32_t> shared_end_of(const weir_prefix *p, const weir_kv_se
     }
     return found;
 }
-// The first kept slot of a rank, by worth and use, that is not pinned.
-inline int32_t first_slot(const weir_prefix *p, weir_state_rank rank)
+// The first attached entry of a rank, by worth and use, that is not pinned.
+inline int32_t first_entry(const weir_prefix *p, weir_state_rank rank)
 {
     int32_t found = NONE;
-    for (int32_t i = 0; i < p->n_slots; i++) {
-        const slot &s = p->slots[i];
-        if (s.state != SLOT_KEPT || s.pins > 0 || s.rank != rank || s.block != NONE) continue;
-        if (found == NONE || std::make_pair(s.worth, s.last_use) <
-                                 std::make_pair(p->slots[found].worth, p->slots[found].last_use))
+    for (int32_t i = 0; i < p->n_entries; i++) {
+        const snapshot_entry &s = p->entries[i];
+        if (s.state != ENTRY_ATTACHED || s.pins > 0 || s.rank != rank || s.block != NONE) continue;
+        if (found == NONE ||
+            std::make_pair(s.worth, s.last_use) <
+                std::make_pair(p->entries[found].worth, p->entries[found].last_use))
             found = i;
     }
     return found;
 }
-inline int32_t count_slots(const weir_prefix *p, weir_state_rank least)
+inline int32_t count_entries(const weir_prefix *p, weir_state_rank least)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < p->n_slots; i++)
-        n += p->slots[i].state == SLOT_KEPT && p->slots[i].rank >= least &&
-             p->slots[i].block == NONE;
+    for (int32_t i = 0; i < p->n_entries; i++)
+        n += p->entries[i].state == ENTRY_ATTACHED && p->entries[i].rank >= least &&
+             p->entries[i].block == NONE;
     return n;
 }
-// The slot that is taken from its node for a state of this rank; NONE: a free one, or none.
-inline int32_t next_slot(const weir_prefix *p, weir_state_rank rank)
+// The entry that is taken from its node for a state of this rank; NONE: a free one, or none.
+inline int32_t next_entry(const weir_prefix *p, weir_state_rank rank)
 {
-    if (prefix_room(p) > 0) return NONE;
-    const int32_t spare = first_slot(p, WEIR_STATE_SPARE), point = first_slot(p, WEIR_STATE_POINT),
-                  past = first_slot(p, WEIR_STATE_PAST), last = first_slot(p, WEIR_STATE_LAST);
-    const int32_t n_last = count_slots(p, WEIR_STATE_LAST),
-                  n_past = count_slots(p, WEIR_STATE_PAST) - n_last;
+    if (prefix_free_states(p) > 0) return NONE;
+    const int32_t spare = first_entry(p, WEIR_STATE_SPARE),
+                  point = first_entry(p, WEIR_STATE_POINT), past = first_entry(p, WEIR_STATE_PAST),
+                  last = first_entry(p, WEIR_STATE_LAST);
+    const int32_t n_last = count_entries(p, WEIR_STATE_LAST),
+                  n_past = count_entries(p, WEIR_STATE_PAST) - n_last;
     if (spare != NONE || rank == WEIR_STATE_SPARE) return spare;
     const bool is_end = rank >= WEIR_STATE_PAST;
     const bool ends_go = n_past + n_last + is_end > most_ends(p);
@@ -167,17 +169,17 @@ inline int32_t next_slot(const weir_prefix *p, weir_state_rank rank)
     if (ends_go && end != NONE) return end;
     return point == NONE && is_end ? end : point;
 }
-inline bool has_states_before(const weir_prefix *p, int32_t n_states, int32_t slot_index)
+inline bool has_states_before(const weir_prefix *p, int32_t n_states, int32_t entry_index)
 {
-    int32_t n = most_ends(p) - count_slots(p, WEIR_STATE_PAST) + prefix_cold_room(p);
+    int32_t n = most_ends(p) - count_entries(p, WEIR_STATE_PAST) + prefix_free_cold_states(p);
     const auto key = [p](int32_t i) {
-        const slot &s = p->slots[i];
+        const snapshot_entry &s = p->entries[i];
         return std::make_tuple(s.block != NONE ? -1 : (int)s.rank, s.worth, s.last_use, i);
     };
-    for (int32_t i = 0; i < p->n_slots; i++) {
-        const slot &s = p->slots[i];
+    for (int32_t i = 0; i < p->n_entries; i++) {
+        const snapshot_entry &s = p->entries[i];
         const bool counts = s.rank >= WEIR_STATE_PAST || s.block != NONE;
-        n += s.state == SLOT_KEPT && s.pins == 0 && counts && key(i) < key(slot_index);
+        n += s.state == ENTRY_ATTACHED && s.pins == 0 && counts && key(i) < key(entry_index);
     }
     return n >= std::min(n_states, p->limits.n_snapshots / 2);
 }
@@ -210,9 +212,9 @@ inline int32_t next_victim(
             if (is_idle(p, i)) weir_kv_pages_add(p->store, &before, pages_of(p, i)[h]);
     bool loses_states = false; // the end of one of its turns
     for (int32_t i = found; has_pages(p, i); i = p->nodes[i].parent)
-        for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
+        for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->entries[s].next)
             loses_states =
-                loses_states || (p->slots[s].rank >= WEIR_STATE_PAST && p->slots[s].pins == 0 &&
+                loses_states || (p->entries[s].rank >= WEIR_STATE_PAST && p->entries[s].pins == 0 &&
                                  !has_states_before(p, n_states, s));
     return weir_kv_pages_fit(wanted, before) && !loses_states ? NONE : found;
 }
@@ -243,15 +245,15 @@ inline Found find(
             if (same_as(i) > nearest_same) nearest_same = same_as(nearest = i);
         for (const int32_t i : children(p, at))
             found.is_open = found.is_open || (nearest != NONE && same_as(i) == nearest_same &&
-                                              is_lost(p, i) != is_lost(p, nearest));
-        if (nearest == NONE || is_lost(p, nearest)) break;
+                                              is_unreadable(p, i) != is_unreadable(p, nearest));
+        if (nearest == NONE || is_unreadable(p, nearest)) break;
         for (const int32_t i : children(p, at)) {
             const int32_t end = std::min(same_as(i), most - before);
-            if (is_lost(p, i) || (p->is_paged && end < RUN)) continue;
+            if (is_unreadable(p, i) || (p->is_paged && end < RUN)) continue;
             if (!has_states(p) && end > 0) found.n_rows = std::max(found.n_rows, before + end);
-            for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
-                if (p->slots[s].offset <= end && (!p->is_paged || p->slots[s].offset == RUN))
-                    found.n_rows = std::max(found.n_rows, before + p->slots[s].offset);
+            for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->entries[s].next)
+                if (p->entries[s].offset <= end && (!p->is_paged || p->entries[s].offset == RUN))
+                    found.n_rows = std::max(found.n_rows, before + p->entries[s].offset);
         }
         at = nearest;
         same = nearest_same;

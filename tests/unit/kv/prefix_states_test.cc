@@ -19,22 +19,23 @@ namespace {
 
 using prefix::Kind;
 using prefix::Prefix;
-using prefix::Text;
+using prefix::Tokens;
 
 class PrefixStates : public Prefix {
   protected:
-    // A text whose states have this rank.
+    // A sequence whose states have this rank.
     void keep_as(
-        weir_state_rank rank, const Text &text, std::vector<int32_t> marks = {}, int64_t turn = 0
+        weir_state_rank rank, const Tokens &tokens, std::vector<int32_t> marks = {},
+        int64_t turn = 0
     )
     {
         rank_ = rank;
         turn_ = turn;
-        keep(text, nullptr, std::move(marks));
+        keep(tokens, nullptr, std::move(marks));
     }
-    int32_t rows(const Text &text)
+    int32_t rows(const Tokens &tokens)
     {
-        return weir_prefix_match_length(prefix_, text.data(), (int32_t)text.size(), nullptr);
+        return weir_prefix_match_length(prefix_, tokens.data(), (int32_t)tokens.size(), nullptr);
     }
     // Takes the memory of one state for one of this rank, which is not kept.
     void take_one(weir_state_rank rank)
@@ -55,63 +56,63 @@ class PrefixStates : public Prefix {
 TEST_P(PrefixStates, WhatCostsLeastToComputeGoesFirst)
 {
     open(400, 100, 4);
-    keep_as(WEIR_STATE_POINT, text(256), { 64, 96, 250 }); // costs 64, 32, 154 and 6 tokens
+    keep_as(WEIR_STATE_POINT, tokens(256), { 64, 96, 250 }); // costs 64, 32, 154 and 6 tokens
     take_one(WEIR_STATE_POINT);
-    EXPECT_EQ(rows(text(256)), 250);
+    EXPECT_EQ(rows(tokens(256)), 250);
     take_one(WEIR_STATE_POINT);
-    EXPECT_EQ(rows(text(249)), 64) << "the one at 96";
+    EXPECT_EQ(rows(tokens(249)), 64) << "the one at 96";
     take_one(WEIR_STATE_POINT);
-    EXPECT_EQ(rows(text(249)), 0) << "the one at 64";
-    EXPECT_EQ(rows(text(256)), 250);
+    EXPECT_EQ(rows(tokens(249)), 0) << "the one at 64";
+    EXPECT_EQ(rows(tokens(256)), 250);
 }
 
 // The one at 128 costs 64 tokens until that at 64 goes.
 TEST_P(PrefixStates, AStateCostsMoreWithoutTheOneBefore)
 {
     open(400, 100, 3);
-    keep_as(WEIR_STATE_POINT, text(128, 1), { 64 });
-    keep_as(WEIR_STATE_POINT, text(100, 2));
+    keep_as(WEIR_STATE_POINT, tokens(128, 1), { 64 });
+    keep_as(WEIR_STATE_POINT, tokens(100, 2));
     take_one(WEIR_STATE_POINT);
-    EXPECT_EQ(rows(text(64, 1)), 0) << "of equal ones that at the lower slot";
+    EXPECT_EQ(rows(tokens(64, 1)), 0) << "of equal ones that at the lower entry";
     take_one(WEIR_STATE_POINT);
-    EXPECT_EQ(rows(text(100, 2)), 0) << "128 is more than 100";
-    EXPECT_EQ(rows(text(128, 1)), 128);
+    EXPECT_EQ(rows(tokens(100, 2)), 0) << "128 is more than 100";
+    EXPECT_EQ(rows(tokens(128, 1)), 128);
 }
 
 TEST_P(PrefixStates, AnExpensiveOneGoesIfOthersAreUsed)
 {
     open(400, 100, 2);
-    keep_as(WEIR_STATE_POINT, text(200, 1));
+    keep_as(WEIR_STATE_POINT, tokens(200, 1));
     int n = 0;
-    for (int seed = 2; rows(text(200, 1)) > 0 && n < 20; seed++, n++)
-        keep_as(WEIR_STATE_POINT, text(64, seed));
+    for (int seed = 2; rows(tokens(200, 1)) > 0 && n < 20; seed++, n++)
+        keep_as(WEIR_STATE_POINT, tokens(64, seed));
     EXPECT_EQ(n, 5) << "after states of 192 tokens went";
 }
 
 TEST_P(PrefixStates, EndsOfTurnsStayAndPastOnesGoBeforeLastOnes)
 {
     open(400, 100, 6); // one for points, one for past ends
-    keep_as(WEIR_STATE_LAST, text(64, 1));
-    keep_as(WEIR_STATE_LAST, text(300, 1)); // goes on: the first end is past
-    for (const int seed : { 2, 3, 4 }) keep_as(WEIR_STATE_LAST, text(10, seed));
-    keep_as(WEIR_STATE_POINT, text(500, 5));
+    keep_as(WEIR_STATE_LAST, tokens(64, 1));
+    keep_as(WEIR_STATE_LAST, tokens(300, 1)); // goes on: the first end is past
+    for (const int seed : { 2, 3, 4 }) keep_as(WEIR_STATE_LAST, tokens(10, seed));
+    keep_as(WEIR_STATE_POINT, tokens(500, 5));
     take_one(WEIR_STATE_LAST);
-    EXPECT_EQ(rows(text(300, 1)), 300);
-    EXPECT_EQ(rows(text(299, 1)), 0) << "it was past";
-    EXPECT_EQ(rows(text(500, 5)), 500) << "points have one";
-    EXPECT_EQ(rows(text(10, 2)), 10);
-    keep_as(WEIR_STATE_POINT, text(400, 6));
-    EXPECT_EQ(rows(text(500, 5)), 0) << "of points";
-    for (const int seed : { 2, 3, 4 }) EXPECT_EQ(rows(text(10, seed)), 10);
+    EXPECT_EQ(rows(tokens(300, 1)), 300);
+    EXPECT_EQ(rows(tokens(299, 1)), 0) << "it was past";
+    EXPECT_EQ(rows(tokens(500, 5)), 500) << "points have one";
+    EXPECT_EQ(rows(tokens(10, 2)), 10);
+    keep_as(WEIR_STATE_POINT, tokens(400, 6));
+    EXPECT_EQ(rows(tokens(500, 5)), 0) << "of points";
+    for (const int seed : { 2, 3, 4 }) EXPECT_EQ(rows(tokens(10, seed)), 10);
 }
 
 // Two conversations whose prompts end with the same tokens, one of which drops its answer.
 TEST_P(PrefixStates, AnAnswerThatIsNotContinuedGoesFirst)
 {
     open(400, 100, 6);
-    keep_as(WEIR_STATE_POINT, text(100), {}, 7); // where the answer begins
-    keep_as(WEIR_STATE_LAST, text(150), {}, 7);
-    Text other = text(180);
+    keep_as(WEIR_STATE_POINT, tokens(100), {}, 7); // where the answer begins
+    keep_as(WEIR_STATE_LAST, tokens(150), {}, 7);
+    Tokens other = tokens(180);
     for (size_t i = 100; i < other.size(); i++) other[i] = -1;
     weir_kv_sequence s = sequence(other);
     EXPECT_TRUE(weir_prefix_match(prefix_, &s, nullptr, 180).is_rewritten);
@@ -120,10 +121,10 @@ TEST_P(PrefixStates, AnAnswerThatIsNotContinuedGoesFirst)
     s.n_tokens = 100;
     EXPECT_FALSE(weir_prefix_match(prefix_, &s, nullptr, 99).is_rewritten);
     weir_kv_sequence_close(&s);
-    for (int seed = 2; seed < 6; seed++) keep_as(WEIR_STATE_LAST, text(10, seed));
+    for (int seed = 2; seed < 6; seed++) keep_as(WEIR_STATE_LAST, tokens(10, seed));
     take_one(WEIR_STATE_POINT);
-    EXPECT_EQ(rows(text(150)), 100) << "the answer's end went";
-    s = sequence(text(180));
+    EXPECT_EQ(rows(tokens(150)), 100) << "the answer's end went";
+    s = sequence(tokens(180));
     EXPECT_FALSE(weir_prefix_match(prefix_, &s, nullptr, 180).is_rewritten) << "it goes on";
     weir_kv_sequence_close(&s);
 }
@@ -153,7 +154,7 @@ class ColdStates : public PrefixStates {
     }
     void keep_last(int seed)
     {
-        keep_as(WEIR_STATE_LAST, text(100, seed));
+        keep_as(WEIR_STATE_LAST, tokens(100, seed));
         if (support::write_gate == nullptr) end_moves();
     }
     // The move has begun, and hangs.
@@ -168,7 +169,7 @@ class ColdStates : public PrefixStates {
     // What a sequence gets now, without waiting.
     weir_prefix_hit look(int seed)
     {
-        weir_kv_sequence s = sequence(text(100, seed));
+        weir_kv_sequence s = sequence(tokens(100, seed));
         const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, nullptr, 100);
         expect_right(s);
         weir_kv_sequence_close(&s);
@@ -194,15 +195,15 @@ TEST_P(ColdStates, OnDiskAndBack)
     EXPECT_EQ(stats().n_cold_snapshots, 2);
     EXPECT_EQ(stats().snapshots_out, 2);
     for (const int n : { 1, 2, 2, 2 }) {
-        EXPECT_EQ(take(text(100, 1), nullptr).n_rows, 100);
+        EXPECT_EQ(take(tokens(100, 1), nullptr).n_rows, 100);
         EXPECT_EQ(stats().snapshots_back, n);
         end_moves();
     }
     for (const int seed : { 2, 3, 4, 5 }) {
-        EXPECT_EQ(take(text(100, seed), nullptr).n_rows, 100);
+        EXPECT_EQ(take(tokens(100, seed), nullptr).n_rows, 100);
         end_moves();
     }
-    weir_kv_sequence s = sequence(text(100, 2));
+    weir_kv_sequence s = sequence(tokens(100, 2));
     weir_prefix_snapshot mark;
     ASSERT_EQ(match(&s, nullptr, 100).n_rows, 100);
     end_moves();
@@ -249,10 +250,10 @@ TEST_P(ColdStates, AWriteThatWaitsStopsNothing)
     go_on(support::write_gate);
     EXPECT_EQ(stats().snapshots_out, 2);
     EXPECT_TRUE(look(1).waits);
-    EXPECT_EQ(take(text(100, 1), nullptr).n_rows, 100);
+    EXPECT_EQ(take(tokens(100, 1), nullptr).n_rows, 100);
 }
 
-// What becomes of a text while its state is written does not matter to the thread.
+// What becomes of a sequence while its state is written does not matter to the thread.
 TEST_P(ColdStates, WhatIsWrittenMayBeDropped)
 {
     open_cold(3);
@@ -314,19 +315,19 @@ TEST_P(ColdStates, APromptComesAgainUntilItsTurnIsContinued)
 {
     for (const bool is_continued : { false, true }) {
         open_cold(3);
-        spills_ = true;
-        keep_as(WEIR_STATE_POINT, text(60, 1), {}, 7);
-        spills_ = false;
-        keep_as(WEIR_STATE_LAST, text(100, 1), {}, 7);
+        demotes_ = true;
+        keep_as(WEIR_STATE_POINT, tokens(60, 1), {}, 7);
+        demotes_ = false;
+        keep_as(WEIR_STATE_LAST, tokens(100, 1), {}, 7);
         if (is_continued) EXPECT_EQ(look(1).n_rows, 100);
         for (const int seed : { 2, 3, 4 }) keep_last(seed);
-        keep_as(WEIR_STATE_POINT, text(80, 9));
+        keep_as(WEIR_STATE_POINT, tokens(80, 9));
         end_moves();
         EXPECT_EQ(stats().snapshots_out, is_continued ? 2 : 3) << "text 1 and 2, and the prompt";
-        EXPECT_EQ(rows(text(60, 1)), is_continued ? 0 : 60);
-        EXPECT_EQ(take(text(60, 1), nullptr).n_rows, is_continued ? 0 : 60);
+        EXPECT_EQ(rows(tokens(60, 1)), is_continued ? 0 : 60);
+        EXPECT_EQ(take(tokens(60, 1), nullptr).n_rows, is_continued ? 0 : 60);
         end_moves();
-        EXPECT_EQ(take(text(100, 1), nullptr).n_rows, 100);
+        EXPECT_EQ(take(tokens(100, 1), nullptr).n_rows, 100);
         end_moves();
         TearDown();
         prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
@@ -334,12 +335,12 @@ TEST_P(ColdStates, APromptComesAgainUntilItsTurnIsContinued)
     open(4, 1, 1);
 }
 
-// The text is dropped while its state is read; or the state cannot be read.
+// The sequence is dropped while its state is read; or the state cannot be read.
 TEST_P(ColdStates, WhatIsReadMayBeDropped)
 {
     for (const bool fails : { false, true }) {
         open_cold(3);
-        keep_as(WEIR_STATE_POINT, text(40, 1));
+        keep_as(WEIR_STATE_POINT, tokens(40, 1));
         for (const int seed : { 1, 2, 3, 4 }) keep_last(seed);
         ASSERT_EQ(stats().n_cold_snapshots, 2);
         hang(support::all_reads_gate);

@@ -1,18 +1,18 @@
-// The tree of kept texts: what is found, shared, given up and counted.
+// The tree of cached sequences: what is found, shared, given up and counted.
 #include "tests/unit/kv/prefix_fixture.h"
 #include "tests/unit/kv/prefix_reference.h"
 
 namespace {
 
 using prefix::Prefix;
-using prefix::Text;
+using prefix::Tokens;
 
 /* Without memory for its table a sequence gets nothing. */
 TEST_P(Prefix, AMatchNeedsMemoryForItsTable)
 {
     open(64, 12, 12, 0, 0, WEIR_KV_TABLE_UNIT);
-    keep(text(128, 1), nullptr);
-    weir_kv_sequence other = sequence(text(64, 2)), s = sequence(text(128, 1));
+    keep(tokens(128, 1), nullptr);
+    weir_kv_sequence other = sequence(tokens(64, 2)), s = sequence(tokens(128, 1));
     ASSERT_TRUE(compute(&other, 64));
     EXPECT_EQ(weir_kv_store_free(store_).tables, 0);
     const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, nullptr, 128);
@@ -27,16 +27,16 @@ TEST_P(Prefix, AMatchNeedsMemoryForItsTable)
     sound();
 }
 
-TEST_P(Prefix, FindsATextAgainAndWhatContinuesIt)
+TEST_P(Prefix, FindsASequenceAgainAndWhatContinuesIt)
 {
     open(400, 100, 8);
-    keep(text(150), nullptr);
-    EXPECT_EQ(take(text(150), nullptr).n_rows, at_end(150));
-    EXPECT_EQ(take(text(300), nullptr).n_rows, at_end(150));
-    EXPECT_EQ(take(text(150), nullptr, 149).n_rows, has_states() ? 0 : cut(149))
+    keep(tokens(150), nullptr);
+    EXPECT_EQ(take(tokens(150), nullptr).n_rows, at_end(150));
+    EXPECT_EQ(take(tokens(300), nullptr).n_rows, at_end(150));
+    EXPECT_EQ(take(tokens(150), nullptr, 149).n_rows, has_states() ? 0 : cut(149))
         << "one token must stay to compute";
-    EXPECT_EQ(take(text(150, 2), nullptr).n_rows, 0);
-    Text other = text(150);
+    EXPECT_EQ(take(tokens(150, 2), nullptr).n_rows, 0);
+    Tokens other = tokens(150);
     other[100] = -5;
     const weir_prefix_hit hit = take(other, nullptr);
     EXPECT_EQ(hit.n_matched, 100);
@@ -47,7 +47,7 @@ TEST_P(Prefix, FindsATextAgainAndWhatContinuesIt)
 TEST_P(Prefix, ContinuesAtTheDeepestState)
 {
     open(400, 100, 8);
-    keep(text(200), nullptr, { 10, 63, 64, 65, 199 });
+    keep(tokens(200), nullptr, { 10, 63, 64, 65, 199 });
     for (const int32_t end : { 9, 10, 62, 63, 64, 65, 66, 198, 199 }) {
         const int32_t paged = end >= 64 ? 64 : 0;
         const int32_t hybrid = is_paged()   ? paged
@@ -57,7 +57,7 @@ TEST_P(Prefix, ContinuesAtTheDeepestState)
                                : end >= 63  ? 63
                                : end >= 10  ? 10
                                             : 0;
-        EXPECT_EQ(take(text(300), nullptr, end).n_rows, has_states() ? hybrid : cut(end)) << end;
+        EXPECT_EQ(take(tokens(300), nullptr, end).n_rows, has_states() ? hybrid : cut(end)) << end;
     }
 }
 
@@ -65,37 +65,40 @@ TEST_P(Prefix, SaysThatPagesAreContinuedWhole)
 {
     open(400, 100, 8);
     if (!is_paged() || has_states()) GTEST_SKIP() << "of paged texts without states";
-    keep(text(150), nullptr);
+    keep(tokens(150), nullptr);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).n_tokens, 128);
     EXPECT_STREQ(
-        take(text(300), nullptr, 100).reason,
-        "this KV format continues texts at multiples of 64 tokens"
+        take(tokens(300), nullptr, 100).reason,
+        "this KV format continues sequences at multiples of 64 tokens"
     );
     EXPECT_STREQ(
-        take(text(60), nullptr).reason, "this KV format continues texts at multiples of 64 tokens"
+        take(tokens(60), nullptr).reason,
+        "this KV format continues sequences at multiples of 64 tokens"
     );
-    EXPECT_STREQ(take(text(300), nullptr).reason, "the nearest kept text ends or differs here");
+    EXPECT_STREQ(
+        take(tokens(300), nullptr).reason, "the nearest cached sequence ends or differs here"
+    );
 }
 
 TEST_P(Prefix, SaltsSeparate)
 {
     open(400, 100, 8);
-    keep(text(100), "one");
-    EXPECT_EQ(take(text(100), "two").n_rows, 0);
-    EXPECT_EQ(take(text(100), nullptr).n_rows, 0);
-    EXPECT_EQ(take(text(100), "").n_rows, 0);
-    EXPECT_EQ(take(text(100), "one").n_rows, at_end(100));
-    keep(text(100), std::string(WEIR_PREFIX_SALT + 1, 'x').c_str());
-    EXPECT_EQ(take(text(100), std::string(WEIR_PREFIX_SALT + 1, 'x').c_str()).n_rows, 0)
+    keep(tokens(100), "one");
+    EXPECT_EQ(take(tokens(100), "two").n_rows, 0);
+    EXPECT_EQ(take(tokens(100), nullptr).n_rows, 0);
+    EXPECT_EQ(take(tokens(100), "").n_rows, 0);
+    EXPECT_EQ(take(tokens(100), "one").n_rows, at_end(100));
+    keep(tokens(100), std::string(WEIR_PREFIX_SALT + 1, 'x').c_str());
+    EXPECT_EQ(take(tokens(100), std::string(WEIR_PREFIX_SALT + 1, 'x').c_str()).n_rows, 0)
         << "too long: not kept";
 }
 
-// A sequence that continues a kept text writes into its own copy of the last page.
+// A sequence that continues a cached sequence writes into its own copy of the last page.
 TEST_P(Prefix, WritersGetTheirOwnPage)
 {
     open(400, 100, 8);
-    keep(text(100), nullptr);
-    weir_kv_sequence a = sequence(text(130)), b = sequence(text(130));
+    keep(tokens(100), nullptr);
+    weir_kv_sequence a = sequence(tokens(130)), b = sequence(tokens(130));
     for (int32_t i = 100; i < 130; i++) b.tokens[i] = -i;
     EXPECT_EQ(weir_prefix_match(prefix_, &a, nullptr, 130).n_rows, at_end(100));
     EXPECT_EQ(weir_prefix_match(prefix_, &b, nullptr, 130).n_rows, at_end(100));
@@ -103,7 +106,7 @@ TEST_P(Prefix, WritersGetTheirOwnPage)
     ASSERT_TRUE(compute(&b, 130));
     expect_right(a);
     expect_right(b);
-    EXPECT_EQ(take(text(100), nullptr).n_rows, at_end(100));
+    EXPECT_EQ(take(tokens(100), nullptr).n_rows, at_end(100));
     weir_kv_sequence_close(&a);
     weir_kv_sequence_close(&b);
 }
@@ -111,7 +114,7 @@ TEST_P(Prefix, WritersGetTheirOwnPage)
 TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
 {
     open(400, 100, 8);
-    weir_kv_sequence s = sequence(text(200));
+    weir_kv_sequence s = sequence(tokens(200));
     ASSERT_TRUE(compute(&s, 100));
     std::vector<weir_prefix_snapshot> marks;
     for (const int32_t at : { 30, 64, 90 }) {
@@ -123,7 +126,7 @@ TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
     const int32_t left =
         weir_prefix_insert(prefix_, &s, nullptr, marks.data(), (int32_t)marks.size(), true);
     EXPECT_EQ(left, has_states() ? 1 : 0) << "the state at 90 stays with the caller";
-    EXPECT_EQ(take(text(200), nullptr).n_rows, 64);
+    EXPECT_EQ(take(tokens(200), nullptr).n_rows, 64);
     ASSERT_TRUE(compute(&s, 200));
     EXPECT_EQ(
         weir_prefix_insert(
@@ -132,22 +135,22 @@ TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
         0
     );
     weir_kv_sequence_close(&s);
-    EXPECT_EQ(take(text(200), nullptr).n_rows, !has_states() ? cut(200) : is_paged() ? 64 : 90);
+    EXPECT_EQ(take(tokens(200), nullptr).n_rows, !has_states() ? cut(200) : is_paged() ? 64 : 90);
 }
 
 TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
 {
     open(4 * 10, 100, 8);
-    keep(text(320, 1), nullptr); // 5 blocks of 4 pages each
-    keep(text(320, 2), nullptr);
+    keep(tokens(320, 1), nullptr); // 5 blocks of 4 pages each
+    keep(tokens(320, 2), nullptr);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
     EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 40);
-    EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 320);
+    EXPECT_EQ(take(tokens(320, 1), nullptr).n_rows, 320);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(20)));
     sound();
-    EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 320) << "used last";
-    EXPECT_EQ(take(text(320, 2), nullptr).n_rows, 0);
-    weir_kv_sequence user = sequence(text(320, 1));
+    EXPECT_EQ(take(tokens(320, 1), nullptr).n_rows, 320) << "used last";
+    EXPECT_EQ(take(tokens(320, 2), nullptr).n_rows, 0);
+    weir_kv_sequence user = sequence(tokens(320, 1));
     EXPECT_EQ(weir_prefix_match(prefix_, &user, nullptr, 320).n_rows, 320);
     EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 0);
     EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(21))) << "a sequence uses the rest";
@@ -156,12 +159,12 @@ TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
 }
 
 // A sequence that takes the beginning of a page needs one more page to write to; so it gets that of
-// the text it took the page from, with what extends it.
+// the sequence it took the page from, with what extends it.
 TEST_P(Prefix, WhatExtendsTheLastPageIsReleased)
 {
     open(40, 16, 8);
-    keep(text(200), nullptr, { 64, 100 });
-    Text other = text(120);
+    keep(tokens(200), nullptr, { 64, 100 });
+    Tokens other = tokens(120);
     other[100] = 5;
     weir_kv_sequence s = sequence(other);
     const int32_t n = weir_prefix_match(prefix_, &s, nullptr, 119).n_rows;
@@ -173,8 +176,8 @@ TEST_P(Prefix, WhatExtendsTheLastPageIsReleased)
     EXPECT_EQ(weir_prefix_stats_of(prefix_).n_nodes, is_paged() ? 3 : 2);
     EXPECT_EQ(weir_prefix_release_tail(prefix_, &s), !is_paged());
     expect_right(s);
-    keep(text(200), nullptr, { 64, 100 });
-    weir_kv_sequence second = sequence(text(180));
+    keep(tokens(200), nullptr, { 64, 100 });
+    weir_kv_sequence second = sequence(tokens(180));
     (void)weir_prefix_match(prefix_, &second, nullptr, 179);
     weir_kv_sequence third = sequence(other);
     (void)weir_prefix_match(prefix_, &third, nullptr, 119);
@@ -190,7 +193,7 @@ TEST_P(Prefix, RandomSchedules)
         open(4 * 24, 14, 5, 0, seed % 2 == 0 ? 4 * 9 : 0);
         if (HasFatalFailure()) return;
         for (int step = 0; step < 300; step++) {
-            Text t = text(1 + pick(300), pick(3));
+            Tokens t = tokens(1 + pick(300), pick(3));
             if (pick(2)) t[(size_t)pick((int)t.size())] = -1 - pick(3);
             const std::string salt = std::string("s") + (char)('0' + pick(3));
             weir_kv_sequence s = sequence(t);
@@ -236,12 +239,12 @@ TEST_P(Prefix, RandomSchedules)
     open(4, 1, 1);
 }
 
-// Two sequences computed the same text; one is kept and gone, the other goes on below what the
+// Two sequences computed the same tokens; one is cached and gone, the other goes on below what the
 // first one left.
 TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
 {
     open(40, 100, 8);
-    weir_kv_sequence a = sequence(text(150)), b = sequence(text(200));
+    weir_kv_sequence a = sequence(tokens(150)), b = sequence(tokens(200));
     ASSERT_TRUE(compute(&a, 150));
     ASSERT_TRUE(compute(&b, 150));
     EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 6);
@@ -295,7 +298,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             const size_t at = live.empty() ? 0 : (size_t)pick((int64_t)live.size());
             const int action = live.empty() ? 0 : pick(8);
             if (action == 0 && live.size() < 5) {
-                Text t = text(1 + pick(400), pick(2));
+                Tokens t = tokens(1 + pick(400), pick(2));
                 if (pick(2)) t[(size_t)pick((int64_t)t.size())] = -1 - pick(2);
                 live.push_back({ sequence(t), std::string("s") + (char)('0' + pick(2)) });
                 if (pick(3) > 0)
@@ -348,7 +351,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                             idle = weir_prefix_reclaimable(prefix_);
         ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, {}, 0 }));
         ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), others(0)))
-            << "all that is behind sinks was in the way of them";
+            << "all that comes after sinks was in the way of them";
         for (Live &l : live) weir_kv_sequence_close(&l.sequence);
         EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), prefix_reference::reclaimable(prefix_)));
         TearDown();
@@ -358,18 +361,18 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
     open(4, 1, 1);
 }
 
-// A slot is taken from the state that was used longest ago.
+// An entry is taken from the state that was used longest ago.
 TEST_P(Prefix, AUsedStateStays)
 {
     open(400, 100, 3);
     if (!has_states()) return;
-    for (const int seed : { 1, 2, 3 }) keep(text(64, seed), nullptr);
-    EXPECT_EQ(take(text(64, 1), nullptr).n_rows, 64);
+    for (const int seed : { 1, 2, 3 }) keep(tokens(64, seed), nullptr);
+    EXPECT_EQ(take(tokens(64, 1), nullptr).n_rows, 64);
     float *const taken = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
     ASSERT_NE(taken, nullptr);
-    EXPECT_EQ(take(text(64, 1), nullptr).n_rows, 64);
-    EXPECT_EQ(take(text(64, 2), nullptr).n_rows, 0);
-    EXPECT_EQ(take(text(64, 3), nullptr).n_rows, 64);
+    EXPECT_EQ(take(tokens(64, 1), nullptr).n_rows, 64);
+    EXPECT_EQ(take(tokens(64, 2), nullptr).n_rows, 0);
+    EXPECT_EQ(take(tokens(64, 3), nullptr).n_rows, 64);
     EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_SPARE, 0), nullptr)
         << "there is no spare one";
     weir_prefix_release_snapshot(prefix_, taken);
@@ -379,14 +382,14 @@ TEST_P(Prefix, AUsedStateStays)
 TEST_P(Prefix, APageIsCachedUnderOneSalt)
 {
     open(40, 100, 8);
-    weir_kv_sequence s = sequence(text(128));
+    weir_kv_sequence s = sequence(tokens(128));
     ASSERT_TRUE(compute(&s, 128));
     for (const char *salt : { "one", "two" })
         EXPECT_EQ(weir_prefix_insert(prefix_, &s, salt, nullptr, 0, true), 0);
     sound();
     EXPECT_EQ(weir_prefix_stats_of(prefix_).n_tokens, 128);
-    EXPECT_EQ(take(text(128), "two").n_matched, 0);
-    EXPECT_EQ(take(text(128), "one").n_matched, 128);
+    EXPECT_EQ(take(tokens(128), "two").n_matched, 0);
+    EXPECT_EQ(take(tokens(128), "one").n_matched, 128);
     weir_kv_sequence_close(&s);
     EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), others(4 * 2)));
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(40)));
@@ -397,8 +400,8 @@ TEST_P(Prefix, APageIsCachedUnderOneSalt)
 TEST_P(Prefix, BlocksOnDisk)
 {
     open(40 * 4, 40, 16, 30 * 4); /* memory for ten blocks */
-    const Text a = text(128, 1), b = text(128, 2), c = text(128, 3);
-    for (const Text &each : { a, b, c }) keep(each, nullptr);
+    const Tokens a = tokens(128, 1), b = tokens(128, 2), c = tokens(128, 3);
+    for (const Tokens &each : { a, b, c }) keep(each, nullptr);
     (void)take(a, nullptr);
     void *const *blocks[8];
     weir_kv_sequence user = sequence(c);

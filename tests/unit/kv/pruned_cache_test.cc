@@ -25,7 +25,7 @@ class PrunedCache : public Tiers {
         weir_prefix_close(prefix_);
         Tiers::TearDown();
     }
-    /* talk: of the tokens behind the first 64, which all conversations have. */
+    /* talk: of the tokens after the first 64, which all conversations have. */
     weir_kv_sequence *fill(int32_t i, int32_t n, int32_t talk)
     {
         weir_kv_sequence *const s = &watched_.all[i];
@@ -123,7 +123,7 @@ TEST_P(PrunedCache, SpareEntriesTakeOnlyTheRoomOfSpareOnes)
     EXPECT_EQ(use(200, 1).n_rows, 128) << "ends have places of their own";
 }
 
-TEST_P(PrunedCache, OfTheBeginningsOfATextFewStay)
+TEST_P(PrunedCache, OfTheBeginningsOfASequenceFewStay)
 {
     start(8);
     EXPECT_EQ(keep(END, 90, false), nullptr);

@@ -16,9 +16,9 @@
 #include "engine/session/file/session_file.h"
 #include "tests/unit/kv/session_file_fixture.h"
 
-using namespace session_text;
+using namespace session_content;
 
-Disk session_text::disk;
+Disk session_content::disk;
 
 namespace {
 
@@ -71,7 +71,7 @@ namespace {
 // Wherever a disk begins to fail, the old file stays and nothing else.
 TEST_F(SessionFile, AFailingDiskLeavesTheOldFile)
 {
-    const Text old(130, 2, 1), fresh(130, 2, 2);
+    const Content old(130, 2, 1), fresh(130, 2, 2);
     ASSERT_EQ(old.write(path_, &error_), WEIR_OK);
     const size_t size = std::filesystem::file_size(path_);
     for (const int reason : { ENOSPC, EIO, EDQUOT }) {
@@ -91,7 +91,7 @@ TEST_F(SessionFile, AFailingDiskLeavesTheOldFile)
 
 TEST_F(SessionFile, AFullDiskIsFoundBeforeAnythingIsWritten)
 {
-    const Text text(130, 2, 1);
+    const Content content(130, 2, 1);
     const pid_t child = fork();
     if (child == 0) { /* a file may have 20000 bytes: the kernel says so when they are reserved */
         const struct rlimit limit = { 20000, 20000 };
@@ -99,8 +99,8 @@ TEST_F(SessionFile, AFullDiskIsFoundBeforeAnythingIsWritten)
         weir_error error = {};
         if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
         _exit(
-            text.write(path_, &error) == WEIR_EIO && strstr(error.text, "reserve") != nullptr ? 0
-                                                                                              : 1
+            content.write(path_, &error) == WEIR_EIO && strstr(error.text, "reserve") != nullptr ? 0
+                                                                                                 : 1
         );
     }
     int how = 0;
@@ -111,8 +111,8 @@ TEST_F(SessionFile, AFullDiskIsFoundBeforeAnythingIsWritten)
 
 TEST_F(SessionFile, ReadErrorsAreSaid)
 {
-    const Text text(130, 2, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    const Content content(130, 2, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     const size_t size = std::filesystem::file_size(path_);
     for (size_t at = 0; at < size; at += 1001) {
         disk = { (int64_t)at, EIO, 500, false };
@@ -123,31 +123,35 @@ TEST_F(SessionFile, ReadErrorsAreSaid)
 
 TEST_F(SessionFile, UnwritableFoldersAreNamed)
 {
-    const Text text(70, 0, 1);
-    EXPECT_EQ(text.write(folder_ + "/none/a.session", &error_), WEIR_EIO);
+    const Content content(70, 0, 1);
+    EXPECT_EQ(content.write(folder_ + "/none/a.session", &error_), WEIR_EIO);
     EXPECT_NE(strstr(error_.text, "none/a.session"), nullptr) << error_.text;
     std::filesystem::create_directory(path_);
-    EXPECT_EQ(text.write(path_, &error_), WEIR_EIO);
+    EXPECT_EQ(content.write(path_, &error_), WEIR_EIO);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EIO);
     EXPECT_EQ(read_all(folder_ + "/none.session", &error_), WEIR_ENOTFOUND);
 }
 
-/* Writes the second and the first text in turns, n times, and waits to be killed. Says each one. */
-[[noreturn]] void write_in_turns(const Text texts[2], const std::string &path, int n, int said)
+/* Writes the second and the first sequence in turns, n times, and waits to be killed. Says each
+ * one. */
+[[noreturn]] void write_in_turns(
+    const Content contents[2], const std::string &path, int n, int said
+)
 {
     weir_error error = {};
     for (int i = 0; i < n; i++)
-        if (texts[(i + 1) % 2].write(path, &error) != WEIR_OK || write(said, "w", 1) != 1) _exit(1);
+        if (contents[(i + 1) % 2].write(path, &error) != WEIR_OK || write(said, "w", 1) != 1)
+            _exit(1);
     for (;;) pause();
 }
 
-// kill -9 at any moment of a writer that alternates between two texts, or after one or two files:
-// the file is always one of them.
+// kill -9 at any moment of a writer that alternates between two sequences, or after one or two
+// files: the file is always one of them.
 TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
 {
-    const Text texts[2] = { Text(3000, 4, 1), Text(2000, 4, 2) };
+    const Content contents[2] = { Content(3000, 4, 1), Content(2000, 4, 2) };
     std::mt19937 random(5);
-    ASSERT_EQ(texts[0].write(path_, &error_), WEIR_OK);
+    ASSERT_EQ(contents[0].write(path_, &error_), WEIR_OK);
     bool saw[2] = { false, false };
     for (int round = 0; round < 60; round++) {
         const bool is_waited = round % 4 == 0;
@@ -155,7 +159,7 @@ TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
         int ends[2];
         ASSERT_EQ(pipe(ends), 0);
         const pid_t child = fork();
-        if (child == 0) write_in_turns(texts, path_, n, ends[1]);
+        if (child == 0) write_in_turns(contents, path_, n, ends[1]);
         char said = 0;
         for (int i = 0; is_waited && i < n; i++) ASSERT_EQ(read(ends[0], &said, 1), 1);
         if (!is_waited) usleep(random() % 20000);
@@ -168,7 +172,7 @@ TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
         ASSERT_EQ(weir_session_open(&reader, path_.c_str(), &error_), WEIR_OK) << error_.text;
         const bool is_second = weir_session_header_of(reader)->n_tokens == 2000;
         weir_session_close(reader);
-        ASSERT_EQ(read_all(path_, &error_, &texts[is_second]), WEIR_OK) << error_.text;
+        ASSERT_EQ(read_all(path_, &error_, &contents[is_second]), WEIR_OK) << error_.text;
         if (is_waited) EXPECT_EQ(is_second, n % 2 == 1) << "after " << n << " files";
         saw[is_second] = true;
     }

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <string>
 
-#include "tests/unit/kv/session_text.h"
+#include "tests/unit/kv/session_content.h"
 
-namespace session_text {
+namespace session_content {
 
 /* How the disk fails, if it does: after `good_bytes` more bytes, with this error. short_calls: the
  * most bytes that a call moves. */
@@ -42,4 +42,4 @@ class SessionFile : public ::testing::Test {
     weir_error error_ = {};
 };
 
-} // namespace session_text
+} // namespace session_content

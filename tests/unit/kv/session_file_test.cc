@@ -17,7 +17,7 @@
 
 #include "tests/unit/kv/session_file_fixture.h"
 
-using namespace session_text;
+using namespace session_content;
 
 namespace {
 
@@ -39,9 +39,9 @@ void seal(std::string *bytes)
     for (size_t i = 0; i < 8; i++) (*bytes)[4088 + i] = (char)(sum >> (8 * i));
 }
 
-/* Hands out copies of a text until it is taken away. */
+/* Hands out copies of a sequence until it is taken away. */
 struct Lender {
-    const Text *text = nullptr;
+    const Content *content = nullptr;
     int n_left = INT32_MAX;
     std::vector<char> memory = std::vector<char>(weir_session_copy_bytes(&spec));
     weir_session_source source = { page, state, this, memory.data() };
@@ -51,7 +51,7 @@ struct Lender {
         if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
         EXPECT_EQ((uintptr_t)bytes % WEIR_LOWER_TIER_ALIGNMENT, 0u);
         memcpy(
-            bytes, self->text->table[(size_t)(head * self->text->stride + block)],
+            bytes, self->content->table[(size_t)(head * self->content->stride + block)],
             page_of((size_t)head, (size_t)block)
         );
         return WEIR_OK;
@@ -62,27 +62,27 @@ struct Lender {
     {
         Lender *const self = static_cast<Lender *>(user);
         if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
-        memcpy(bytes, (const char *)self->text->marks[(size_t)index].state + at, n);
+        memcpy(bytes, (const char *)self->content->marks[(size_t)index].state + at, n);
         return WEIR_OK;
     }
 };
 
-TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
+TEST_F(SessionFile, ASequenceThatIsTakenAwayLeavesNoFile)
 {
-    Text text(1000, 16, 7);
+    Content content(1000, 16, 7);
     Lender lender;
-    text.identity.state_bytes = 516;
-    lender.text = &text;
-    ASSERT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
-    EXPECT_EQ(read_all(path_, &error_, &text), WEIR_OK) << error_.text;
+    content.identity.state_bytes = 516;
+    lender.content = &content;
+    ASSERT_EQ(content.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
+    EXPECT_EQ(read_all(path_, &error_, &content), WEIR_OK) << error_.text;
     std::filesystem::remove(path_);
     for (const int n : { 0, 5, 16, 17, 40, 111 }) { // of 16 states and 96 pages
         lender.n_left = n;
-        EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_ECANCELED) << n;
+        EXPECT_EQ(content.write(path_, &error_, &lender.source), WEIR_ECANCELED) << n;
         EXPECT_EQ(n_files(), 0u) << n;
     }
     lender.n_left = 112;
-    EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
+    EXPECT_EQ(content.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
 }
 
 struct FileKind {
@@ -92,9 +92,9 @@ struct FileKind {
 };
 class SessionFiles : public SessionFile, public ::testing::WithParamInterface<FileKind> {
   protected:
-    static Text text(int32_t n_tokens, int32_t n_states, unsigned seed)
+    static Content content(int32_t n_tokens, int32_t n_states, unsigned seed)
     {
-        Text t(n_tokens, GetParam().is_pruned && n_states > 1 ? 1 : n_states, seed);
+        Content t(n_tokens, GetParam().is_pruned && n_states > 1 ? 1 : n_states, seed);
         if (GetParam().is_pruned)
             t.watch({ n_tokens, 0, 1, n_tokens / 2, n_tokens < 64 ? n_tokens : 64,
                       n_tokens < 65 ? 0 : 65 });
@@ -127,12 +127,13 @@ TEST_P(SessionFiles, RoundTripIsTheSameBits)
         for (const int n_states : { 0, 1, 16 }) {
             if (n_states > n_tokens) continue;
             for (const size_t step : { size_t{ 0 }, size_t{ 777 } }) {
-                Text text = SessionFiles::text(n_tokens, n_states, 7);
+                Content content = SessionFiles::content(n_tokens, n_states, 7);
                 if (GetParam().is_pruned && n_tokens == 1) continue; /* its turns need two */
-                text.salt = n_states == 1 ? std::string(WEIR_PREFIX_SALT, 's') : text.salt;
+                content.salt = n_states == 1 ? std::string(WEIR_PREFIX_SALT, 's') : content.salt;
                 disk.short_calls = step;
-                ASSERT_EQ(text.write(path_, &error_), WEIR_OK) << error_.text;
-                ASSERT_EQ(read_all(path_, &error_, &text, &text.identity), WEIR_OK) << error_.text;
+                ASSERT_EQ(content.write(path_, &error_), WEIR_OK) << error_.text;
+                ASSERT_EQ(read_all(path_, &error_, &content, &content.identity), WEIR_OK)
+                    << error_.text;
                 EXPECT_EQ(n_files(), 1u);
             }
         }
@@ -141,8 +142,8 @@ TEST_P(SessionFiles, RoundTripIsTheSameBits)
 
 TEST_P(SessionFiles, EveryTruncationIsSeen)
 {
-    Text text = SessionFiles::text(70, 2, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    Content content = SessionFiles::content(70, 2, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     for (size_t n = 0; n < whole.size(); n += n < 4200 ? 1 : 97) {
         ASSERT_EQ(truncate(path_.c_str(), (off_t)n), 0);
@@ -155,8 +156,8 @@ TEST_P(SessionFiles, EveryTruncationIsSeen)
 
 TEST_P(SessionFiles, EveryFlippedBitIsSeen)
 {
-    Text text = SessionFiles::text(70, 2, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    Content content = SessionFiles::content(70, 2, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
     const int fd = open(path_.c_str(), O_WRONLY);
     for (size_t at = 0; at < bytes.size(); at += at < 4096 ? 1 : 61) {
@@ -168,14 +169,14 @@ TEST_P(SessionFiles, EveryFlippedBitIsSeen)
         ASSERT_EQ(pwrite(fd, &bytes[at], 1, (off_t)at), 1);
     }
     close(fd);
-    EXPECT_EQ(read_all(path_, &error_, &text), WEIR_OK) << error_.text;
+    EXPECT_EQ(read_all(path_, &error_, &content), WEIR_OK) << error_.text;
 }
 
 // Numbers that somebody chose, under a checksum that is right.
 TEST_P(SessionFiles, SealedLiesAreSeen)
 {
-    Text text = SessionFiles::text(70, 2, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    Content content = SessionFiles::content(70, 2, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     std::mt19937_64 random(3);
     for (size_t at = 12; at < 720; at += 4) {
@@ -186,7 +187,7 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
             if (bytes == whole) continue;
             seal(&bytes);
             write_over(path_, bytes);
-            const weir_status status = read_all(path_, &error_, nullptr, &text.identity);
+            const weir_status status = read_all(path_, &error_, nullptr, &content.identity);
             /* Of creation; automatic; not merged */
             const bool is_stamp = (at >= 24 && at < 32) || (at == 264 && value == 1) ||
                                   (at == 692 && value == 0 && GetParam().bits > 0);
@@ -199,8 +200,8 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
 
 TEST_P(SessionFiles, OtherVersionsAreRefusedWhateverTheyHold)
 {
-    Text text = SessionFiles::text(70, 2, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    Content content = SessionFiles::content(70, 2, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
     EXPECT_EQ(bytes[8], WEIR_SESSION_VERSION);
     for (const int version : { 0, 1, 2, 3, 4, 5, 7, 9 }) {
@@ -219,26 +220,28 @@ TEST_P(SessionFiles, OtherVersionsAreRefusedWhateverTheyHold)
 TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
 {
     if (!GetParam().is_pruned) return;
-    const auto refused = [&](const std::function<void(Text *)> &change, const char *said) {
-        Text text = SessionFiles::text(70, 1, 1);
-        change(&text);
-        ASSERT_EQ(text.write(path_, &error_), WEIR_OK) << error_.text;
+    const auto refused = [&](const std::function<void(Content *)> &change, const char *said) {
+        Content content = SessionFiles::content(70, 1, 1);
+        change(&content);
+        ASSERT_EQ(content.write(path_, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(read_all(path_, &error_), WEIR_EFORMAT) << said;
         EXPECT_NE(strstr(error_.text, said), nullptr) << error_.text;
     };
-    refused([](Text *t) { t->cut.past.turns[0].prompt = 0; }, "turns");
-    refused([](Text *t) { t->cut.past.turns[0].end = 71; }, "turns");
-    refused([](Text *t) { t->cut.past.turns[0].end = t->cut.past.turns[0].prompt - 1; }, "turns");
-    refused([](Text *t) { t->cut.past.turns[1].end = 69; }, "turns");
-    refused([](Text *t) { t->cut.past.turns[1].prompt = t->cut.past.turns[0].end; }, "turns");
-    refused([](Text *t) { t->cut.past.n_pinned = 40; }, "turns");
-    refused([](Text *t) { t->cut.past.n_pinned = -1; }, "turns");
-    refused([](Text *t) { t->cut.past.budget = 0; }, "turns");
-    refused([](Text *t) { t->cut.past.n_turns = 0; }, "sizes");
-    refused([](Text *t) { t->cut.policy = ""; }, "policy");
-    refused([](Text *t) { t->marks[0].at = 69; }, "the state is after token 69");
-    Text text = SessionFiles::text(70, 1, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    refused([](Content *t) { t->cut.past.turns[0].prompt = 0; }, "turns");
+    refused([](Content *t) { t->cut.past.turns[0].end = 71; }, "turns");
+    refused(
+        [](Content *t) { t->cut.past.turns[0].end = t->cut.past.turns[0].prompt - 1; }, "turns"
+    );
+    refused([](Content *t) { t->cut.past.turns[1].end = 69; }, "turns");
+    refused([](Content *t) { t->cut.past.turns[1].prompt = t->cut.past.turns[0].end; }, "turns");
+    refused([](Content *t) { t->cut.past.n_pinned = 40; }, "turns");
+    refused([](Content *t) { t->cut.past.n_pinned = -1; }, "turns");
+    refused([](Content *t) { t->cut.past.budget = 0; }, "turns");
+    refused([](Content *t) { t->cut.past.n_turns = 0; }, "sizes");
+    refused([](Content *t) { t->cut.policy = ""; }, "policy");
+    refused([](Content *t) { t->marks[0].at = 69; }, "the state is after token 69");
+    Content content = SessionFiles::content(70, 1, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     const auto number = [&](size_t at) {
         uint64_t value = 0;
@@ -271,14 +274,14 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
         }
 }
 
-/* As many heads in all as the text has, and pages of as many bytes. */
+/* As many heads in all as the sequence has, and pages of as many bytes. */
 const weir_kv_geometry swapped[] = { { 3, 8, 8, 0, 0 }, { 2, 8, 8, 0, 3 }, { 1, 8, 8, 16, 5 } },
                        windowed[] = { { 2, 8, 8, 0, 0 }, { 3, 8, 8, 0, 2 }, { 1, 8, 8, 8, 5 } };
 
 TEST_F(SessionFile, WhatDiffersIsNamed)
 {
-    Text text(70, 2, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    Content content(70, 2, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     const struct {
         void (*change)(weir_session_identity *);
         const char *said;
@@ -302,7 +305,7 @@ TEST_F(SessionFile, WhatDiffersIsNamed)
           "bytes per 64 wide tokens" },
     };
     for (const auto &test : cases) {
-        weir_session_identity own = text.identity;
+        weir_session_identity own = content.identity;
         test.change(&own);
         EXPECT_EQ(read_all(path_, &error_, nullptr, &own), WEIR_EMISMATCH);
         EXPECT_NE(strstr(error_.text, test.said), nullptr) << error_.text;
@@ -312,8 +315,8 @@ TEST_F(SessionFile, WhatDiffersIsNamed)
 
 TEST_F(SessionFile, EachFieldOfNumericsIsNamedAndAllowedOnlyWithAny)
 {
-    Text text(70, 2, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    Content content(70, 2, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     const struct {
         void (*change)(weir_numerics *);
         const char *said;
@@ -332,12 +335,12 @@ TEST_F(SessionFile, EachFieldOfNumericsIsNamedAndAllowedOnlyWithAny)
           "computed with instruction set v3 (here v2), device cpu (here gpu);" },
     };
     for (const auto &test : cases) {
-        weir_session_identity own = text.identity;
+        weir_session_identity own = content.identity;
         test.change(&own.numerics);
         EXPECT_EQ(read_all(path_, &error_, nullptr, &own), WEIR_EMISMATCH);
         EXPECT_NE(strstr(error_.text, test.said), nullptr) << error_.text;
         own.takes_any_numerics = true;
-        EXPECT_EQ(read_all(path_, &error_, &text, &own), WEIR_OK) << error_.text;
+        EXPECT_EQ(read_all(path_, &error_, &content, &own), WEIR_OK) << error_.text;
         own.model[0]++;
         EXPECT_EQ(read_all(path_, &error_, nullptr, &own), WEIR_EMISMATCH) << "any is not all";
     }
@@ -345,14 +348,14 @@ TEST_F(SessionFile, EachFieldOfNumericsIsNamedAndAllowedOnlyWithAny)
 
 TEST_F(SessionFile, MixedNumericsAreEqualToNone)
 {
-    Text text(70, 2, 1);
-    const weir_numerics begun = text.identity.numerics;
-    text.begun = &begun;
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
-    EXPECT_EQ(read_all(path_, &error_, nullptr, &text.identity), WEIR_EMISMATCH);
+    Content content(70, 2, 1);
+    const weir_numerics begun = content.identity.numerics;
+    content.begun = &begun;
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
+    EXPECT_EQ(read_all(path_, &error_, nullptr, &content.identity), WEIR_EMISMATCH);
     EXPECT_NE(strstr(error_.text, "continued elsewhere"), nullptr) << error_.text;
-    text.identity.takes_any_numerics = true;
-    EXPECT_EQ(read_all(path_, &error_, &text, &text.identity), WEIR_OK) << error_.text;
+    content.identity.takes_any_numerics = true;
+    EXPECT_EQ(read_all(path_, &error_, &content, &content.identity), WEIR_OK) << error_.text;
 }
 
 /* Numerics that are none, under checksums that are right: nothing of them reaches a header or a
@@ -360,8 +363,8 @@ TEST_F(SessionFile, MixedNumericsAreEqualToNone)
 TEST_F(SessionFile, HostileNumericsAreRefused)
 {
     enum { NUMERICS = 712, FLAGS = NUMERICS + WEIR_NUMERICS_BYTES };
-    Text text(70, 2, 1);
-    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    Content content(70, 2, 1);
+    ASSERT_EQ(content.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     size_t at = NUMERICS;
     const auto refused = [&](size_t place, const std::string &value) {
@@ -397,16 +400,17 @@ TEST(Numerics, FieldsTakeAnyText)
     EXPECT_FALSE(weir_numerics_are_sound(&numerics));
     strcpy(numerics.device, "cpu");
     EXPECT_TRUE(weir_numerics_are_sound(&numerics));
-    char text[WEIR_NUMERICS_TEXT];
-    weir_numerics_print(text, &numerics);
+    char content[WEIR_NUMERICS_TEXT];
+    weir_numerics_print(content, &numerics);
     EXPECT_STREQ(
-        text, "instruction set v4+bf16, device cpu, activations f32, adapter none, kernel pins none"
+        content,
+        "instruction set v4+bf16, device cpu, activations f32, adapter none, kernel pins none"
     );
     numerics.is_mixed = true;
     memset(numerics.pins, 'p', sizeof numerics.pins - 1);
     memset(numerics.device, 'd', sizeof numerics.device - 1);
-    weir_numerics_print(text, &numerics);
-    EXPECT_NE(strstr(text, "pppp; continued with others"), nullptr) << text;
+    weir_numerics_print(content, &numerics);
+    EXPECT_NE(strstr(content, "pppp; continued with others"), nullptr) << content;
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 /* Layers with pages of different sizes, and a pruned sequence that holds pages of one size only:
- * free pages of the other sizes are of no use to a text that needs all. */
+ * free pages of the other sizes are of no use to a sequence that needs all. */
 #include <gtest/gtest.h>
 
 #include <cstring>

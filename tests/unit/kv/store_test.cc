@@ -323,7 +323,7 @@ TEST_F(Store, LayersKeepHeadsOfTheirOwn)
 
 /* Rows that wait for their page to be full are one table's own, and a fork's copy of them goes its
  * own way. */
-TEST_F(Store, OpenRowsAreOnesOwn)
+TEST_F(Store, UnsealedRowsAreOnesOwn)
 {
     open(60, 640, { { WEIR_KV_INT8, WEIR_KV_KIVI2 }, f16 }, 32);
     EXPECT_TRUE(weir_kv_is_paged(&spec_));

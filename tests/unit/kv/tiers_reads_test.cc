@@ -1,4 +1,4 @@
-/* Reads of the lower tier beside the engine thread, and what they return. */
+/* Reads of the lower tier while the engine thread runs, and what they return. */
 #include <atomic>
 #include <mutex>
 #include <random>
@@ -10,10 +10,10 @@ namespace {
 
 using namespace tiers;
 
-/* A thread waits for the disk, as one does that saves a text: the engine's thread frees, moves and
- * takes pages meanwhile, also the page that is read, and its place in the file is not used before
- * the read has ended. With a device the file has a buffer of its own on the way, which is not
- * needed for that. */
+/* A thread waits for the disk, as one does that saves a sequence: the engine's thread frees, moves
+ * and takes pages meanwhile, also the page that is read, and its place in the file is not used
+ * before the read has ended. With a device the file has a buffer of its own on the way, which is
+ * not needed for that. */
 class SlowReads : public Tiers, public ::testing::WithParamInterface<bool> {};
 INSTANTIATE_TEST_SUITE_P(Device, SlowReads, ::testing::Bool());
 
@@ -22,14 +22,14 @@ TEST_P(SlowReads, StopNoOtherThread)
     support::Gate slow;
     if (GetParam()) use_device();
     open(6, 3);
-    weir_kv_table text = table(), other = table();
-    ASSERT_EQ(reserve_to(text, 2 * 64), WEIR_OK);
-    for (int p = 0; p < 2; p++) write(text, 1, p);
-    commit_to(text, 2 * 64);
+    weir_kv_table own = table(), other = table();
+    ASSERT_EQ(reserve_to(own, 2 * 64), WEIR_OK);
+    for (int p = 0; p < 2; p++) write(own, 1, p);
+    commit_to(own, 2 * 64);
     ASSERT_EQ(reserve_to(other, 3 * 64), WEIR_OK);
     for (int p = 0; p < 3; p++) write(other, 2, p);
     commit_to(other, 3 * 64);
-    ASSERT_EQ(demote(text, 0), WEIR_OK) << error_.text;
+    ASSERT_EQ(demote(own, 0), WEIR_OK) << error_.text;
     ASSERT_EQ(demote(other, 0), WEIR_OK) << error_.text;
     std::vector<char> memory(4096 + 65536);
     char *const copy = memory.data() + (4096 - (uintptr_t)memory.data() % 4096);
@@ -38,20 +38,20 @@ TEST_P(SlowReads, StopNoOtherThread)
     std::thread reader([&] {
         weir_error error = {};
         support::gate = &slow;
-        status = weir_kv_page_copy(store_, copy, text.pages[head * text.capacity], head, &error);
+        status = weir_kv_page_copy(store_, copy, own.pages[head * own.capacity], head, &error);
     });
     ASSERT_TRUE(slow.wait_until_reached());
     EXPECT_EQ(promote(other, 0), WEIR_OK) << error_.text;
     EXPECT_EQ(demote(other, 1), WEIR_OK) << error_.text;
     weir_kv_truncate(&other, store_, 2 * 64);
     expect_sound();
-    EXPECT_EQ(promote(text, 0), WEIR_OK) << error_.text;
-    weir_kv_truncate(&text, store_, 0);
+    EXPECT_EQ(promote(own, 0), WEIR_OK) << error_.text;
+    weir_kv_truncate(&own, store_, 0);
     expect_sound();
-    ASSERT_EQ(reserve_to(text, 2 * 64), WEIR_OK);
-    for (int p = 0; p < 2; p++) write(text, 3, p);
-    commit_to(text, 2 * 64);
-    EXPECT_EQ(demote(text, 1), WEIR_OK) << error_.text;
+    ASSERT_EQ(reserve_to(own, 2 * 64), WEIR_OK);
+    for (int p = 0; p < 2; p++) write(own, 3, p);
+    commit_to(own, 2 * 64);
+    EXPECT_EQ(demote(own, 1), WEIR_OK) << error_.text;
     EXPECT_EQ(demote(other, 0), WEIR_EFULL) << "the place of the block that is read is not free";
     slow.open();
     reader.join();
@@ -61,13 +61,13 @@ TEST_P(SlowReads, StopNoOtherThread)
     EXPECT_EQ(memcmp(copy, want.data(), want.size()), 0) << "other bytes than when it was asked";
     EXPECT_EQ(demote(other, 0), WEIR_OK) << "its place is free again: " << error_.text;
     for (int p = 0; p < 2; p++) expect_page(other, 2, p);
-    for (int p = 0; p < 2; p++) expect_page(text, 3, p);
+    for (int p = 0; p < 2; p++) expect_page(own, 3, p);
     expect_sound();
-    weir_kv_table_close(&text, store_);
+    weir_kv_table_close(&own, store_);
     weir_kv_table_close(&other, store_);
 }
 
-/* A thread that saves texts shares a lock with the engine's for what they hold; where pages are
+/* A thread that saves sequences shares a lock with the engine's for what they hold; where pages are
  * changes without it. What it reads is what the pages had when it began. */
 TEST_P(SlowReads, AreWhatTheyBeganWith)
 {
@@ -75,22 +75,22 @@ TEST_P(SlowReads, AreWhatTheyBeganWith)
     if (GetParam()) use_device();
     open(8, 12);
     std::mutex lock;
-    std::vector<weir_kv_table> texts;
+    std::vector<weir_kv_table> tables;
     int seeds[TEXTS] = {};
     const auto renew = [&](size_t i, int seed) {
-        weir_kv_truncate(&texts[i], store_, 0);
+        weir_kv_truncate(&tables[i], store_, 0);
         seeds[i] = seed;
         for (int p = 0; p < BLOCKS; p++) {
-            for (size_t k = 0; weir_kv_free_blocks(store_) == 0 && k < texts.size(); k++)
-                for (int64_t q = 0; q < texts[k].n_rows / 64; q++)
-                    if (!is_cold(texts[k], q)) (void)demote(texts[k], q);
-            if (reserve_to(texts[i], (p + 1) * 64) != WEIR_OK) return;
-            write(texts[i], seed, p);
-            commit_to(texts[i], (p + 1) * 64);
+            for (size_t k = 0; weir_kv_free_blocks(store_) == 0 && k < tables.size(); k++)
+                for (int64_t q = 0; q < tables[k].n_rows / 64; q++)
+                    if (!is_cold(tables[k], q)) (void)demote(tables[k], q);
+            if (reserve_to(tables[i], (p + 1) * 64) != WEIR_OK) return;
+            write(tables[i], seed, p);
+            commit_to(tables[i], (p + 1) * 64);
         }
     };
     for (size_t i = 0; i < TEXTS; i++) {
-        texts.push_back(table());
+        tables.push_back(table());
         renew(i, (int)i);
     }
     std::atomic<int> n_read{ 0 }, n_wrong{ 0 };
@@ -104,7 +104,7 @@ TEST_P(SlowReads, AreWhatTheyBeganWith)
             const int h = (int)(random() % heads);
             const size_t i = random() % TEXTS;
             std::unique_lock<std::mutex> hold(lock);
-            const weir_kv_table &t = texts[i];
+            const weir_kv_table &t = tables[i];
             if (t.n_rows == 0) continue;
             const int64_t page = (int64_t)(random() % (uint64_t)(t.n_rows / 64));
             const char want = tag(seeds[i], h, page);
@@ -118,19 +118,19 @@ TEST_P(SlowReads, AreWhatTheyBeganWith)
     std::mt19937 random(6);
     for (int step = TEXTS; n_read < READS; step++) {
         const size_t i = random() % TEXTS;
-        const int64_t n = texts[i].n_rows / 64,
+        const int64_t n = tables[i].n_rows / 64,
                       page = n > 0 ? (int64_t)(random() % (uint64_t)n) : 0;
         if (random() % 8 == 0) {
             const std::lock_guard<std::mutex> hold(lock);
             renew(i, step);
         } else if (n > 0) {
-            (void)(is_cold(texts[i], page) ? promote(texts[i], page) : demote(texts[i], page));
+            (void)(is_cold(tables[i], page) ? promote(tables[i], page) : demote(tables[i], page));
         }
     }
     reader.join();
     EXPECT_EQ(n_wrong, 0);
     expect_sound();
-    for (weir_kv_table &t : texts) weir_kv_table_close(&t, store_);
+    for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
 }
 

@@ -18,9 +18,9 @@ namespace {
 
 using namespace tiers;
 
-/* A long text: 36 layers of 8 heads, 100K tokens. Its pages are those of the pool in order, or
- * alternate with those of another text, a piece of 512 tokens at a time. */
-TEST_F(Tiers, LongTextsAreReturnedInRanges)
+/* A long sequence: 36 layers of 8 heads, 100K tokens. Its pages are those of the pool in order, or
+ * alternate with those of another sequence, a piece of 512 tokens at a time. */
+TEST_F(Tiers, LongSequencesAreReturnedInRanges)
 {
     constexpr int layers = 36, layer_heads = 8, n_heads = layers * layer_heads, piece = 512,
                   rows = 100 * 1024;

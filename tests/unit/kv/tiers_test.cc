@@ -9,7 +9,7 @@
 #include "tests/unit/kv/tiers_fixture.h"
 
 /* offload/device_internal.h */
-extern "C" void weir_device_fail(weir_device *device, const char *text);
+extern "C" void weir_device_fail(weir_device *device, const char *own);
 
 namespace {
 
@@ -74,7 +74,7 @@ TEST_F(Tiers, PagesThatAreTakenAgainAreZero)
     weir_kv_table_close(&t, store_);
 }
 
-/* The last page of a text that was taken over may be on disk: it is promoted before rows are
+/* The last page of a sequence that was taken over may be on disk: it is promoted before rows are
  * written to it, or to a copy. */
 TEST_F(Tiers, WhatIsWrittenToComesBack)
 {

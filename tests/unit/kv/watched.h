@@ -8,7 +8,7 @@
 
 namespace evict {
 
-/* Four sequences under a policy that keeps nothing in mind: what is done with their texts is up to
+/* Four sequences under a policy that keeps nothing in mind: what is done with their rows is up to
  * the test. */
 struct Watched {
     weir_policy_options options = {};
@@ -39,7 +39,7 @@ struct Watched {
                        0,
                        false };
         wish.layers = layers.data();
-        wish.n_texts = 4;
+        wish.n_sequences = 4;
         wish.n_new = (int32_t)spec.max_rows;
         ASSERT_EQ(weir_policy_run_open(&policy_run, &wish, ledger, &error), WEIR_OK) << error.text;
         for (weir_kv_sequence &s : all)

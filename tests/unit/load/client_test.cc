@@ -280,7 +280,7 @@ TEST_F(Load, AServerThatSaysNothingTimesOut)
         EXPECT_GE(result_.records[i].end_ns - result_.records[i].sent_ns, 100000000);
 }
 
-/* The coordinated omission: with one stream at a time the requests behind a slow one wait, and
+/* The coordinated omission: with one stream at a time the requests after a slow one wait, and
  * their latency says so. */
 TEST_F(Load, LatencyCountsFromWhenARequestWasDue)
 {

@@ -188,7 +188,7 @@ TEST(Dense, RowsHaveTheSameBitsInEveryBatch)
                                 sizeof(float) * (batch.size() - written)
                             ),
                             0
-                        ) << "wrote behind row "
+                        ) << "wrote beyond row "
                           << n;
                     }
                 }

@@ -139,7 +139,7 @@ inline weir_matmul_args arguments(
     return args;
 }
 
-// Runs with exactly the scratch that the row asks for; false if it wrote behind it.
+// Runs with exactly the scratch that the row asks for; false if it wrote beyond it.
 inline bool run(const weir_kernel &kernel, const weir_matmul_args &args, int n_threads = 2)
 {
     const size_t bytes = kernel.scratch ? kernel.scratch(&args) : 0;

@@ -240,7 +240,7 @@ TEST(Tiles, AmxHasTheSameBits)
                 EXPECT_EQ(
                     std::count(got.begin() + (int64_t)written, got.end(), 0.25f),
                     (int64_t)(got.size() - written)
-                ) << "wrote behind row "
+                ) << "wrote beyond row "
                   << n;
             }
         }

@@ -136,8 +136,8 @@ TEST_F(Adapter, WithoutOneTheMixersBeginAsTheBaseModel)
     EXPECT_EQ(n_unused_, 0u);
 }
 
-/* An adapter and the rounding of activations change the rows of a text, but the model is the same:
- * they are among the numerics. */
+/* An adapter and the rounding of activations change the rows of a sequence, but the model is the
+ * same: they are among the numerics. */
 TEST_F(Adapter, TheNumericsHoldTheAdapterAndTheRoundingOfActivations)
 {
     const std::string plain = checkpoint("plain", base_), f32 = "kernels.activations=f32",

@@ -250,7 +250,7 @@ TEST_F(Allocation, NoneWithF32)
 {
     expect_none("tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=f32" });
 }
-TEST_F(Allocation, NoneWithOpenPages)
+TEST_F(Allocation, NoneWithUnsealedPages)
 {
     expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast", "kv.format=int8/kivi4" });
 }
@@ -279,10 +279,10 @@ TEST_F(Allocation, NoneWithCoda)
     sequence.add(support::some_tokens(64, 5, engine.n_vocab()));
     step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
     guard::arm();
-    const weir_coda_stats coda = weir_runner_coda_stats(engine.runner(), sequence.get());
+    const weir_bank_stats banks = weir_runner_bank_stats(engine.runner(), sequence.get());
     guard::disarm();
     EXPECT_EQ(guard::of_ours(), "");
-    EXPECT_EQ(coda.counts[WEIR_CODA_STATS_EVICTIONS], 2 * 40);
+    EXPECT_EQ(banks.counts[WEIR_BANK_STATS_EVICTIONS], 2 * 40);
 }
 TEST_F(Allocation, NoneWithBf16) { expect_none("tq", { "kernels.activations=fast" }); }
 

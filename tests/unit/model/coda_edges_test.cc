@@ -1,6 +1,6 @@
-/* Sizes and switches at their edges, as the published layer's own tests have them: every text runs
- * to its end with finite logits, twice with the same bits, and leaves states that are what they
- * should be. And: memory that does not grow, over tens of thousands of tokens. */
+/* Sizes and switches at their edges, as the published layer's own tests have them: every sequence
+ * runs to its end with finite logits, twice with the same bits, and leaves states that are what
+ * they should be. And: memory that does not grow, over tens of thousands of tokens. */
 #include "engine/engine_parts.h"
 #include "kernels/abi/coda_check.h"
 #include "offload/ledger.h"
@@ -72,7 +72,7 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     {
         const weir_coda_layer layer = layer_of(engine_, edge);
         const int64_t at = sequence->get()->n_computed;
-        const weir_coda_stats coda = weir_runner_coda_stats(engine_.runner(), sequence->get());
+        const weir_bank_stats coda = weir_runner_bank_stats(engine_.runner(), sequence->get());
         for (int64_t l = 0; l < 2; l++) {
             const char *const memory = state_of(sequence, l);
             const char *const problem = weir_coda_problem(&layer, memory);
@@ -91,12 +91,12 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
         EXPECT_EQ(coda.n_rows, 2 * at);
         EXPECT_EQ(coda.ring.used, 2 * std::min<int64_t>(at, edge.window));
         EXPECT_EQ(
-            coda.counts[WEIR_CODA_STATS_EVICTIONS], 2 * std::max<int64_t>(at - edge.window, 0)
+            coda.counts[WEIR_BANK_STATS_EVICTIONS], 2 * std::max<int64_t>(at - edge.window, 0)
         );
         EXPECT_LE(coda.exact.used, 2 * edge.exact);
         EXPECT_LE(coda.summary.used, 2 * edge.summary);
-        EXPECT_EQ(weir_coda_stats_live(&coda) + weir_coda_stats_evicted(&coda), at);
-        EXPECT_LE(weir_coda_stats_live(&coda), edge.window + edge.exact);
+        EXPECT_EQ(weir_bank_stats_live(&coda) + weir_bank_stats_evicted(&coda), at);
+        EXPECT_LE(weir_bank_stats_live(&coda), edge.window + edge.exact);
     }
     Run run(const Edge &edge, int seed)
     {

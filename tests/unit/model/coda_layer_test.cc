@@ -50,29 +50,29 @@ class CodaLayers : public ::testing::Test {
     {
         const json_t *const metrics =
             json_object_get(json_object_get(cases_, key.c_str()), "metrics");
-        const weir_coda_stats coda =
-            weir_runner_coda_stats(layer.engine().runner(), sequence->get());
+        const weir_bank_stats coda =
+            weir_runner_bank_stats(layer.engine().runner(), sequence->get());
         const auto number = [&](const char *name) {
             return json_number_value(json_object_get(metrics, name));
         };
         const struct {
             const char *name;
-            weir_coda_counter count;
-        } counts[] = { { "total_evictions", WEIR_CODA_STATS_EVICTIONS },
-                       { "tokens_gated_out", WEIR_CODA_STATS_GATED_OUT },
-                       { "exact_hits", WEIR_CODA_STATS_EXACT_HITS },
-                       { "exact_inserts", WEIR_CODA_STATS_EXACT_INSERTS },
-                       { "exact_overwrites", WEIR_CODA_STATS_EXACT_OVERWRITES },
-                       { "summary_updates", WEIR_CODA_STATS_SUMMARY_UPDATES },
-                       { "summary_inserts", WEIR_CODA_STATS_SUMMARY_FOUNDED },
-                       { "exact_frustrated", WEIR_CODA_STATS_EXACT_FRUSTRATED },
-                       { "summary_frustrated", WEIR_CODA_STATS_SUMMARY_FRUSTRATED },
-                       { "expansions_exact", WEIR_CODA_STATS_EXACT_OPENED },
-                       { "expansions_summary", WEIR_CODA_STATS_SUMMARY_OPENED } };
+            weir_bank_counter count;
+        } counts[] = { { "total_evictions", WEIR_BANK_STATS_EVICTIONS },
+                       { "tokens_gated_out", WEIR_BANK_STATS_GATED_OUT },
+                       { "exact_hits", WEIR_BANK_STATS_EXACT_HITS },
+                       { "exact_inserts", WEIR_BANK_STATS_EXACT_INSERTS },
+                       { "exact_overwrites", WEIR_BANK_STATS_EXACT_OVERWRITES },
+                       { "summary_updates", WEIR_BANK_STATS_SUMMARY_UPDATES },
+                       { "summary_inserts", WEIR_BANK_STATS_SUMMARY_FOUNDED },
+                       { "exact_frustrated", WEIR_BANK_STATS_EXACT_FRUSTRATED },
+                       { "summary_frustrated", WEIR_BANK_STATS_SUMMARY_FRUSTRATED },
+                       { "expansions_exact", WEIR_BANK_STATS_EXACT_OPENED },
+                       { "expansions_summary", WEIR_BANK_STATS_SUMMARY_OPENED } };
         if (!json_is_object(metrics)) return;
         for (const auto &one : counts)
             EXPECT_EQ(coda.counts[one.count], number(one.name)) << key << " " << one.name;
-        const auto fill = [](const weir_coda_slot_use &part) {
+        const auto fill = [](const weir_bank_use &part) {
             return part.slots > 0 ? static_cast<double>(part.used) / static_cast<double>(part.slots)
                                   : 0;
         };
@@ -83,7 +83,7 @@ class CodaLayers : public ::testing::Test {
         EXPECT_EQ(coda.summary.open, number("active_summary")) << key;
         n_counted_++;
     }
-    /* A prompt of `tokens` and the steps behind it. */
+    /* A prompt of `tokens` and the steps after it. */
     void run_case(Layer *layer, const std::string &key, int64_t tokens)
     {
         Sequence sequence(layer->engine());
@@ -246,7 +246,7 @@ TEST_F(CodaLayers, WithoutBanksAllRowsAreAttended)
 }
 
 /* As long as nothing leaves the ring, memory of fixed size is attention over everything. */
-TEST_F(CodaLayers, AWindowAsLongAsTheTextIsAttentionOverAllOfIt)
+TEST_F(CodaLayers, AWindowAsLongAsTheSequenceIsAttentionOverAllOfIt)
 {
     open("coda_unbounded");
     const Folder folder;

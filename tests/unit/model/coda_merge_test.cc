@@ -100,7 +100,7 @@ TEST(CodaMerge, ItGoesOnWhereTheLaterEnds)
 }
 
 /* One slot each, in use in both. */
-TEST(CodaMerge, PrototypesAreBlendedByTheTokensBehindThem)
+TEST(CodaMerge, PrototypesAreBlendedByTheirTokens)
 {
     const weir_coda_layer layer = layer_of(1, 8, 4, 0, 1);
     State earlier(layer), later(layer), out(layer);

@@ -87,7 +87,7 @@ TEST(CodaState, OfAModelWith7BillionWeightsTakes13MegabytesIn4Bits)
     EXPECT_NEAR(32 * static_cast<double>(weir_coda_packed_bytes(&layer, 8)), 26.1e6, 0.1e6);
 }
 
-TEST(CodaState, EmptyBanksAndEmptyTexts)
+TEST(CodaState, EmptyBanksAndEmptySequences)
 {
     for (const int32_t n : { 0, 3 }) {
         const weir_coda_layer layer = layer_of(1, 4, 5, n, 3 - n, WEIR_KV_F32);

@@ -1,5 +1,5 @@
 /* Memory of fixed size on checkpoints that were not trained with it: as long as the ring holds the
- * text, the model is the one that it was. */
+ * sequence, the model is the one that it was. */
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,7 @@ using Floats = std::vector<float>;
 
 constexpr int N = 150;
 
-/* Logits of a text as a prompt, or from `decode_from` on token by token. */
+/* Logits of a sequence as a prompt, or from `decode_from` on token by token. */
 Floats logits_of(Engine *engine, int32_t decode_from = INT32_MAX)
 {
     Sequence sequence(*engine);
@@ -66,7 +66,7 @@ Settings wide(std::vector<std::string> more = {})
 
 /* With grouped queries and biases (Qwen2), norms of q and k (Qwen3), an output gate and RoPE on a
  * part of each head (Qwen3.5). */
-TEST(CodaPlain, ShippedArchitecturesAreTheirBasesWhileTheRingHoldsTheText)
+TEST(CodaPlain, ShippedArchitecturesAreTheirBasesWhileTheRingHoldsTheSequence)
 {
     for (const auto &[model, arch] :
          { std::pair("tq", "qwen35-coda"), std::pair("tq/tq-f32.gguf", "qwen35-coda"),

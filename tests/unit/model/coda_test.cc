@@ -77,9 +77,9 @@ class Coda : public ::testing::TestWithParam<Case> {
             all->end(), from, from + static_cast<size_t>((*items)[own].n_rows) * engine_.n_vocab()
         );
     }
-    /* Logits of a text, its prompts in pieces that end at multiples of `piece`; with
-     * `beside`, other sequences are added to some steps. */
-    Floats run(int piece, bool beside = false, std::vector<char> *state = nullptr)
+    /* Logits of a sequence, its prompts in pieces that end at multiples of `piece`; `with_others`:
+     * other sequences are added to some steps. */
+    Floats run(int piece, bool with_others = false, std::vector<char> *state = nullptr)
     {
         Sequence ours(engine_), decoding(engine_), reading(engine_), late(engine_);
         Floats all;
@@ -96,8 +96,8 @@ class Coda : public ::testing::TestWithParam<Case> {
                         item_of(sequence, std::min(rows, left), is_prompt, WEIR_LOGITS_LAST)
                     );
             };
-            if (beside) add(&decoding, 1, false);
-            if (beside && i % 2 == 0) add(&reading, BLOCK * (1 + i % 2), true);
+            if (with_others) add(&decoding, 1, false);
+            if (with_others && i % 2 == 0) add(&reading, BLOCK * (1 + i % 2), true);
             const size_t own = items.size();
             const bool is_answer = at >= N_PROMPT && at < N_PROMPT + N_ANSWER;
             const int rows =
@@ -105,7 +105,7 @@ class Coda : public ::testing::TestWithParam<Case> {
                     ? 1
                     : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TEXT) - at;
             items.push_back(item_of(&ours, rows, !is_answer));
-            if (beside) add(&late, i % 3 == 0 ? 64 : BLOCK, true);
+            if (with_others) add(&late, i % 3 == 0 ? 64 : BLOCK, true);
             step(&items, own, &all);
             at += rows;
         }
@@ -206,7 +206,7 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
     }
 }
 
-TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
+TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheSequence)
 {
     if (is_plain()) GTEST_SKIP() << "most of its layers have other memory";
     open({ "batch.max_sequences=3" });
@@ -391,8 +391,8 @@ TEST_F(CodaRefused, MeansThatNoValuesHave)
 }
 
 /* Sessions come from files: a state that would lead a step out of its memory is told from one that
- * a text leaves. */
-TEST_F(CodaRefused, StatesThatNoTextLeaves)
+ * a sequence leaves. */
+TEST_F(CodaRefused, StatesThatNoSequenceLeaves)
 {
     Settings settings = { "kv.format=f32", "batch.chunk=64" };
     support::write_coda(folder_, "\"coda\"", support::coda_block(OPTIONS), &settings);

@@ -66,11 +66,11 @@ void expect_worked(Layer *layer, const Worked &w)
     const int64_t offset =
         weir_model_layer_memory(weir_engine_model(layer->engine().get()), 0).state_offset;
     const weir_coda_state state = weir_coda_view(&shape, sequence.get()->recurrent + offset);
-    const weir_coda_stats coda = weir_runner_coda_stats(layer->engine().runner(), sequence.get());
+    const weir_bank_stats coda = weir_runner_bank_stats(layer->engine().runner(), sequence.get());
     EXPECT_EQ(state.used_at[0], w.used_at[0]);
     EXPECT_EQ(state.used_at[1], w.used_at[1]);
-    if (w.inserts >= 0) EXPECT_EQ(coda.counts[WEIR_CODA_STATS_EXACT_INSERTS], w.inserts);
-    if (w.hits >= 0) EXPECT_EQ(coda.counts[WEIR_CODA_STATS_EXACT_HITS], w.hits);
+    if (w.inserts >= 0) EXPECT_EQ(coda.counts[WEIR_BANK_STATS_EXACT_INSERTS], w.inserts);
+    if (w.hits >= 0) EXPECT_EQ(coda.counts[WEIR_BANK_STATS_EXACT_HITS], w.hits);
     for (const auto &[slot, want] : w.rows)
         for (const weir_kv_side side : { WEIR_KV_K, WEIR_KV_V }) {
             float row[4];

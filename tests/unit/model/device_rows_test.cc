@@ -79,15 +79,15 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
                 (size_t)weir_model_kv_layers(model), weir_kv_pair{ format, format }
             );
             weir_workspace_limits limits = {};
-            weir_stream_memory room = {};
+            weir_stream_memory planned = {};
             limits.rows = 64, limits.segments = limits.logits = 1, limits.context = 256,
             limits.formats = formats.data(), limits.evicts = true;
             EXPECT_EQ(weir_model_shows_mass(model, formats.data(), {}), format == WEIR_KV_F16)
                 << path;
-            EXPECT_EQ(weir_workspace_scratch(&room, model, &limits, &error), WEIR_OK)
+            EXPECT_EQ(weir_workspace_scratch(&planned, model, &limits, &error), WEIR_OK)
                 << path << ": " << error.text;
             /* masses are handed over where they are shown, and only there */
-            EXPECT_EQ(room.device > 0, format == WEIR_KV_F16) << path;
+            EXPECT_EQ(planned.device > 0, format == WEIR_KV_F16) << path;
         }
     }
 }

@@ -8,7 +8,7 @@
 namespace hostile {
 namespace {
 
-/* ---- config.json that is valid JSON and wrong (spec/serving.md 5.4, row 63) ------------------ */
+/* ---- config.json that is valid JSON and wrong ------------------------------------------------ */
 
 struct Wrong {
     const char *name, *model, *from, *to, *says;

@@ -49,8 +49,8 @@ class Layers {
         weir_runner_close(runner_);
         weir_kv_store_close(store_);
     }
-    /* All logits of text number `which` in these pieces, repeated, with another text in pieces of
-     * its own. */
+    /* All logits of sequence number `which` in these pieces, repeated, with another sequence in
+     * pieces of its own. */
     std::vector<float> compute(const std::vector<int> &pieces, int which = 3)
     {
         std::vector<float> all;
@@ -93,9 +93,9 @@ class Layers {
         weir_batch_item items[2] = {};
         int n_items = 0;
         const int left = other.n_tokens - other.n_computed,
-                  beside = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
-        if (beside > 0)
-            items[n_items++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
+                  n_others = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
+        if (n_others > 0)
+            items[n_items++] = { &other, n_others, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
         items[n_items++] = {
             &ours, std::min(n, ours.n_tokens - ours.n_computed), WEIR_LOGITS_ALL, 0, 0, {}, false,
             false

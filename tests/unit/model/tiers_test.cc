@@ -1,5 +1,5 @@
 /* Memory for a fraction of the KV pages, the rest on disk: the same bits as with memory for all of
- * them, however texts are cut and mixed. */
+ * them, however sequences are cut and mixed. */
 #include <algorithm>
 
 #include "engine/engine_parts.h"
@@ -22,8 +22,8 @@ std::ostream &operator<<(std::ostream &out, const Case &c)
     return out << c.model << ' ' << c.format << ' ' << c.n_sinks;
 }
 
-/* Three texts of unequal length, computed in pieces of unequal length side by side; the logits of
- * the last rows of each. */
+/* Three sequences of unequal length, computed in pieces of unequal length side by side; the logits
+ * of the last rows of each. */
 class Texts {
   public:
     Texts(Engine &engine, const Case &c) : engine_(engine)
@@ -131,7 +131,7 @@ Settings base(const Case &c)
              "model.context=" + std::to_string((c.n_tokens + 63) / 64 * 64) };
 }
 
-/* Opens it with memory for about `share` of the blocks that all texts at full length take. */
+/* Opens it with memory for about `share` of the blocks that all sequences at full length take. */
 void open_small(
     Engine &engine, const Case &c, const std::string &folder, double share, int64_t least_blocks
 )
@@ -250,7 +250,7 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     EXPECT_FALSE(plan->disk_is_limited);
     weir_buffer printed = {};
     ASSERT_EQ(weir_plan_print(plan, &printed), WEIR_OK);
-    EXPECT_EQ(strstr(printed.data, "books"), nullptr) << printed.data;
+    EXPECT_EQ(strstr(printed.data, "metadata of more pages"), nullptr) << printed.data;
     weir_buffer_free(&printed);
     const size_t host =
         weir_plan_total(plan) - plan->kv + (size_t)(12 * 64 * plan->facts.kv_bytes_per_token);

@@ -169,7 +169,7 @@ TEST_F(Toy, PreemptedConversationsAnswerAsAlone)
     EXPECT_GT(preemptions_, 0);
 }
 
-/* The first tokens of every text have a format of their own, in pages of one size. */
+/* The first tokens of every sequence have a format of their own, in pages of one size. */
 TEST_F(Toy, WideSinksOfUnlikeLayersAnswerAsAlone)
 {
     settings_.push_back("kv.wide_format=f32");
@@ -191,7 +191,7 @@ TEST_F(Toy, ConversationsOnDiskAnswerAsAlone)
 
 /* Policies choose among the rows of the layer that shows what attention gave to them; the toy's
  * layer keeps all of its own. */
-TEST_F(Toy, APrunedTextGoesOnAfterARestart)
+TEST_F(Toy, APrunedSequenceGoesOnAfterARestart)
 {
     const std::string dir = "sessions.dir=" + folder_ + "/sessions";
     std::filesystem::create_directories(folder_ + "/sessions");

@@ -258,7 +258,7 @@ TEST_F(Watch, TheLastRowOfAPieceIsThatOfAStep)
     }
 }
 
-/* Turned by RoPE, the plain queries are the others. */
+/* Rotated by RoPE, the plain queries are the others. */
 TEST_F(Watch, PlainQueriesAreThoseBeforeRotation)
 {
     for (const char *const model : { "tq", "qwen3" }) {
@@ -273,13 +273,13 @@ TEST_F(Watch, PlainQueriesAreThoseBeforeRotation)
                 const int32_t first = sequence.get()->n_computed;
                 step(sequence, n);
                 for (auto &[index, layer] : seen_) {
-                    std::vector<float> turned = layer.plain;
+                    std::vector<float> rotated = layer.plain;
                     std::vector<int32_t> positions;
                     for (int32_t i = 0; i < n; i++) positions.push_back(first + i);
                     const weir_rope_table *const rope =
                         weir_model_rope(weir_engine_model(engine_.get()));
                     weir_rope_args args = {};
-                    args.x = turned.data();
+                    args.x = rotated.data();
                     args.positions = positions.data();
                     args.frequencies = rope->frequencies;
                     args.magnitude = rope->magnitude;
@@ -290,7 +290,7 @@ TEST_F(Watch, PlainQueriesAreThoseBeforeRotation)
                     args.head_stride = shape.head_dim;
                     args.pairing = WEIR_ROPE_HALF_SPLIT;
                     ASSERT_EQ(weir_rope(weir_engine_stream(engine_.get()), &args), WEIR_OK);
-                    EXPECT_EQ(turned, layer.queries) << model << " layer " << index;
+                    EXPECT_EQ(rotated, layer.queries) << model << " layer " << index;
                     EXPECT_NE(layer.plain, layer.queries) << model << " layer " << index;
                 }
             }

@@ -1,5 +1,5 @@
-/* A checkpoint whose layers have a sliding window or see the whole text, as some published models
- * alternate them: the golden Mistral's weights under an architecture of its own. */
+/* A checkpoint whose layers have a sliding window or see the whole sequence, as some published
+ * models alternate them: the golden Mistral's weights under an architecture of its own. */
 #pragma once
 #include "tests/unit/model/support.h"
 

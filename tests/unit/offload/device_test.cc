@@ -152,7 +152,7 @@ struct Handed {
     }
 };
 
-TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
+TEST(Marshal, LeavesTheDevicesArraysAndCopiesLists)
 {
     Handed h;
     float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
@@ -187,7 +187,7 @@ TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
 
 /* Places of an address space: copies reach what was put there, tables of pages become it, and what
  * is not there is nothing. */
-TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
+TEST(Marshal, PagesOfTheSpaceBecomeTheirBacking)
 {
     Handed h;
     weir_device *const device = h.device.get();
@@ -231,7 +231,7 @@ TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
     weir_device_free(device, activations, 4096);
 }
 
-TEST(HandOver, BringsBackWhatTheOpWrites)
+TEST(Marshal, BringsBackWhatTheOpWrites)
 {
     Handed h;
     float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
@@ -253,9 +253,9 @@ TEST(HandOver, BringsBackWhatTheOpWrites)
     weir_device_free(h.device.get(), page, 4096);
 }
 
-/* Rows of products lie apart: what is behind the last one is not the op's (exact to the byte for
+/* Rows of products lie apart: what comes after the last one is not the op's (exact to the byte for
  * the address sanitizer). */
-TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
+TEST(Marshal, LeavesWhatComesAfterTheLastProduct)
 {
     Handed h;
     float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
@@ -278,7 +278,7 @@ TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
 
 /* What was planned without tables, lists and rows is what the largest call takes: nothing grows
  * when it comes. */
-TEST(HandOver, PlannedCallsFindTheirRoom)
+TEST(Marshal, PlannedCallsFindTheirScratch)
 {
     enum { ROWS = 256, DIM = 512, HEADS = 3, MOST = 40000 };
     Handed h;
@@ -334,7 +334,7 @@ TEST(HandOver, PlannedCallsFindTheirRoom)
     weir_device_free(h.device.get(), page, 4096);
 }
 
-TEST(HandOver, RefusesArraysOfAStepThatAreTheHosts)
+TEST(Marshal, RefusesArraysOfAStepThatAreTheHosts)
 {
     Handed h;
     float x[4] = {};
@@ -343,7 +343,7 @@ TEST(HandOver, RefusesArraysOfAStepThatAreTheHosts)
     (void)h.begin(WEIR_OP_ADD, &args, WEIR_EINVAL);
 }
 
-TEST(HandOver, GrowsAndWaitsWhereTheRingEnds)
+TEST(Marshal, GrowsAndWaitsWhereTheRingEnds)
 {
     Handed h;
     float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));

@@ -21,7 +21,7 @@ struct Loaded {
     }
 };
 
-TEST(GpuLoader, NoPluginBesideTheProgramSaysHowToBuildOne)
+TEST(GpuLoader, NoPluginNextToTheProgramSaysHowToBuildOne)
 {
     Loaded l(nullptr);
     EXPECT_EQ(l.status, WEIR_EUNSUPPORTED);

@@ -100,7 +100,7 @@ TEST(GpuProbe, NoImageForTheArchitectureListsThoseThereAre)
         << p.reason;
 }
 
-TEST(GpuProbe, DevicesBehindAnUnusableOneAreLeftOut)
+TEST(GpuProbe, DevicesAfterAnUnusableOneAreLeftOut)
 {
     Probed first(machine({ 90, 75, 90 }));
     EXPECT_EQ(first.n_devices, 1);

@@ -93,15 +93,15 @@ TEST(Ledger, PayersChargeTheirAccountAndKeepTheRefusal)
 {
     Ledger l(1000);
     weir_error refused = {};
-    weir_ledger_payer payer, nobody;
+    weir_ledger_payer payer, no_payer;
     weir_ledger_payer_init(&payer, l.ledger, WEIR_ACCOUNT_TOKENIZER, &refused);
-    weir_ledger_payer_init(&nobody, nullptr, WEIR_ACCOUNT_TOKENIZER, nullptr);
+    weir_ledger_payer_init(&no_payer, nullptr, WEIR_ACCOUNT_TOKENIZER, nullptr);
     ASSERT_EQ(weir_payer_set(&payer.payer), nullptr);
     void *const memory = weir_memory_take(500);
     EXPECT_GE(weir_ledger_used(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER), 500u);
     EXPECT_EQ(weir_memory_take(600), nullptr);
     EXPECT_NE(strstr(refused.text, "tokenizer: 624 bytes asked"), nullptr) << refused.text;
-    EXPECT_EQ(weir_payer_set(&nobody.payer), &payer.payer);
+    EXPECT_EQ(weir_payer_set(&no_payer.payer), &payer.payer);
     void *const other = weir_memory_take(5000);
     EXPECT_NE(other, nullptr);
     (void)weir_payer_set(nullptr);

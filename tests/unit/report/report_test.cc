@@ -101,7 +101,7 @@ TEST(Kv, KnownModelsPerToken)
     EXPECT_EQ(kv(shape("llama-70b"), WEIR_KV_F16, 32768), 10 * gib) << "8 KV heads, not 64";
 }
 
-TEST(Kv, WholePagesAndOpenRows)
+TEST(Kv, WholePagesAndUnsealedRows)
 {
     const weir_report_shape s = shape("llama-3-8b");
     const int64_t page = 32 * 8 * 32768; /* 64 tokens in f16: 8 MiB */

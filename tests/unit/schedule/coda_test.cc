@@ -67,7 +67,7 @@ class CodaService : public ::testing::TestWithParam<const char *> {
     weir_service *service_ = nullptr;
     weir_error error_ = {};
     weir_usage usage_ = {};
-    weir_coda_stats banks_ = {};
+    weir_bank_stats banks_ = {};
 };
 
 /* Their metadata is the host's: a device leaves such a model to the CPU, and says so. */
@@ -83,15 +83,15 @@ TEST_P(CodaService, IsComputedByTheCpu)
     EXPECT_EQ(run(prompt(1, 100)), want);
 }
 
-TEST_P(CodaService, TextsAreContinuedAtTheEndsOfBlocks)
+TEST_P(CodaService, SequencesAreContinuedAtTheEndsOfBlocks)
 {
     open(2);
-    const auto text = prompt(1, 200),
-               cold = run(text, false, 25); /* what is computed of it ends with a block */
-    EXPECT_EQ(run(text, true, 25), cold);
-    EXPECT_EQ(run(text, true, 25), cold);
+    const auto tokens = prompt(1, 200),
+               cold = run(tokens, false, 25); /* what is computed of it ends with a block */
+    EXPECT_EQ(run(tokens, true, 25), cold);
+    EXPECT_EQ(run(tokens, true, 25), cold);
     EXPECT_EQ(usage_.n_cached, 192) << usage_.reuse;
-    auto turn = text;
+    auto turn = tokens;
     turn.insert(turn.end(), cold.begin(), cold.end());
     const auto more = prompt(2, 47);
     turn.insert(turn.end(), more.begin(), more.end());
@@ -132,20 +132,20 @@ TEST_P(CodaService, AnyBatchGivesTheSameAnswers)
 TEST_P(CodaService, ScoredPromptsAndSeveralChoicesAreTheSame)
 {
     open(3);
-    const auto text = prompt(4, 150), alone = run(text, false, 10);
-    Call scored(text, 10);
+    const auto tokens = prompt(4, 150), alone = run(tokens, false, 10);
+    Call scored(tokens, 10);
     scored.request.sampling.temperature = 0;
     scored.request.want_prompt_logprobs = true;
     ASSERT_EQ(scored.submit(service_, &error_), WEIR_OK) << error_.text;
     scored.wait();
     EXPECT_EQ(scored.tokens[0], alone);
-    EXPECT_EQ(scored.prompt_logprobs.size(), text.size() - 1);
-    Call choices(text, 10);
+    EXPECT_EQ(scored.prompt_logprobs.size(), tokens.size() - 1);
+    Call choices(tokens, 10);
     choices.request.sampling.temperature = 0;
     choices.request.n_choices = 3;
     ASSERT_EQ(choices.submit(service_, &error_), WEIR_OK) << error_.text;
     choices.wait();
-    for (const auto &tokens : choices.tokens) EXPECT_EQ(tokens, alone);
+    for (const auto &answer : choices.tokens) EXPECT_EQ(answer, alone);
 }
 
 TEST_P(CodaService, SessionsGoOnAfterARestart)
@@ -153,10 +153,10 @@ TEST_P(CodaService, SessionsGoOnAfterARestart)
     const support::Settings dir = { "sessions.dir=" + (folder_ / "sessions") };
     std::filesystem::create_directories(folder_ / "sessions");
     open(2, dir);
-    const auto text = prompt(6, 150), cold = run(text, false);
+    const auto tokens = prompt(6, 150), cold = run(tokens, false);
     weir_session_result result = {};
-    EXPECT_EQ(run(text), cold);
-    const weir_session_wish wish = { "talk", nullptr, text.data(), 150 };
+    EXPECT_EQ(run(tokens), cold);
+    const weir_session_wish wish = { "talk", nullptr, tokens.data(), 150 };
     ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
         << error_.text;
     EXPECT_GE(result.n_tokens, 128);
@@ -165,7 +165,7 @@ TEST_P(CodaService, SessionsGoOnAfterARestart)
     ASSERT_EQ(
         weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
     ) << error_.text;
-    EXPECT_EQ(run(text), cold);
+    EXPECT_EQ(run(tokens), cold);
     EXPECT_EQ(usage_.n_cached, 128) << usage_.reuse;
     close();
     /* Other options leave other states of the same size. */
@@ -187,9 +187,9 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
     const support::Settings dir = { "sessions.dir=" + (folder_ / "sessions") };
     std::filesystem::create_directories(folder_ / "sessions");
     open(2, dir);
-    const auto text = prompt(7, 300);
+    const auto tokens = prompt(7, 300);
     const auto scores = [&](bool cache, int want_cached) {
-        Call call(text, 40);
+        Call call(tokens, 40);
         call.request.sampling.temperature = 0;
         call.request.want_logprobs = true;
         call.request.n_top_logprobs = 5;
@@ -197,14 +197,14 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
         EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
         call.wait();
         EXPECT_EQ(call.usage.n_cached, want_cached) << call.usage.reuse;
-        banks_ = call.usage.coda;
+        banks_ = call.usage.banks;
         return call.logprobs[0];
     };
     const auto cold = scores(false, 0);
-    const weir_coda_stats coda = banks_;
+    const weir_bank_stats banks = banks_;
     EXPECT_EQ(scores(true, 0), cold);
     weir_session_result result = {};
-    const weir_session_wish wish = { "bits", nullptr, text.data(), 300 };
+    const weir_session_wish wish = { "bits", nullptr, tokens.data(), 300 };
     ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
         << error_.text;
     close();
@@ -213,7 +213,7 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
         weir_sessions_restore(weir_engine_sessions(engine_), "bits", &result, &error_), WEIR_OK
     ) << error_.text;
     EXPECT_EQ(scores(true, 288), cold);
-    EXPECT_EQ(memcmp(&banks_, &coda, sizeof coda), 0) << "what the banks counted goes along";
+    EXPECT_EQ(memcmp(&banks_, &banks, sizeof banks), 0) << "what the banks counted goes along";
 }
 
 /* ---- what is told ---------------------------------------------------------------------------- */
@@ -228,37 +228,37 @@ TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
     };
     (void)run(prompt(8, 200), true, 25);
     const weir_usage first = usage_;
-    EXPECT_EQ(first.coda.n_layers, n_layers);
-    EXPECT_EQ(first.coda.n_rows, n_layers * n);
-    EXPECT_EQ(first.coda.ring.used, n_layers * 24);
-    EXPECT_EQ(first.coda.ring.slots, n_layers * 24);
-    EXPECT_EQ(first.coda.exact.slots, n_layers * 6);
-    EXPECT_EQ(first.coda.summary.slots, n_layers * 5);
-    EXPECT_GT(first.coda.exact.used, 0);
-    EXPECT_EQ(first.coda.counts[WEIR_CODA_STATS_EVICTIONS], n_layers * (n - 24));
+    EXPECT_EQ(first.banks.n_layers, n_layers);
+    EXPECT_EQ(first.banks.n_rows, n_layers * n);
+    EXPECT_EQ(first.banks.ring.used, n_layers * 24);
+    EXPECT_EQ(first.banks.ring.slots, n_layers * 24);
+    EXPECT_EQ(first.banks.exact.slots, n_layers * 6);
+    EXPECT_EQ(first.banks.summary.slots, n_layers * 5);
+    EXPECT_GT(first.banks.exact.used, 0);
+    EXPECT_EQ(first.banks.counts[WEIR_BANK_STATS_EVICTIONS], n_layers * (n - 24));
     EXPECT_EQ(first.n_rows + first.n_evicted, n);
     EXPECT_LE(first.n_rows, 24 + 6);
-    EXPECT_EQ(first.n_evicted, weir_coda_stats_evicted(&first.coda));
-    EXPECT_EQ(stats().coda.counts[WEIR_CODA_STATS_EVICTIONS], n_layers * (n - 24));
+    EXPECT_EQ(first.n_evicted, weir_bank_stats_evicted(&first.banks));
+    EXPECT_EQ(stats().banks.counts[WEIR_BANK_STATS_EVICTIONS], n_layers * (n - 24));
     EXPECT_EQ(stats().evicted_tokens, 0) << "no policy did it";
-    /* A text that goes on from a kept one has what was counted for that one, and the service counts
-     * it once. */
+    /* A sequence that goes on from a kept one has what was counted for that one, and the service
+     * counts it once. */
     (void)run(prompt(8, 200), true, 25);
     ASSERT_EQ(usage_.n_cached, 192);
-    EXPECT_EQ(memcmp(&usage_.coda, &first.coda, sizeof first.coda), 0);
-    EXPECT_EQ(stats().coda.counts[WEIR_CODA_STATS_EVICTIONS], n_layers * (n - 24 + n - 192));
+    EXPECT_EQ(memcmp(&usage_.banks, &first.banks, sizeof first.banks), 0);
+    EXPECT_EQ(stats().banks.counts[WEIR_BANK_STATS_EVICTIONS], n_layers * (n - 24 + n - 192));
     Call two(prompt(9, 100), 10);
     two.request.n_choices = 2;
     two.request.sampling.temperature = 0;
     ASSERT_EQ(two.submit(service_, &error_), WEIR_OK) << error_.text;
     two.wait();
-    EXPECT_EQ(two.usage.coda.n_layers, n_layers);
-    EXPECT_EQ(two.usage.coda.n_rows, 2 * n_layers * 109);
+    EXPECT_EQ(two.usage.banks.n_layers, n_layers);
+    EXPECT_EQ(two.usage.banks.n_rows, 2 * n_layers * 109);
     EXPECT_EQ(two.usage.n_rows + two.usage.n_evicted, 2 * 109);
     weir_service_sequence seen[3];
-    EXPECT_EQ(weir_service_facts_of(service_)->coda.n_layers, n_layers);
-    EXPECT_EQ(weir_service_facts_of(service_)->coda.exact.slots, n_layers * 6);
-    EXPECT_EQ(weir_service_facts_of(service_)->coda.exact.used, 0);
+    EXPECT_EQ(weir_service_facts_of(service_)->banks.n_layers, n_layers);
+    EXPECT_EQ(weir_service_facts_of(service_)->banks.exact.slots, n_layers * 6);
+    EXPECT_EQ(weir_service_facts_of(service_)->banks.exact.used, 0);
     EXPECT_LE(weir_service_sequences_of(service_, seen), 2);
     const auto brief = prompt(3, 12);
     (void)run(brief, false, 1);

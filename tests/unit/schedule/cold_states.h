@@ -43,7 +43,7 @@ class ColdStates : public Tiers {
         fault = Fault::NONE;
         state_writes = state_reads = nullptr;
         start("tq", 0);
-        /* A state, and its slot; three more for what moves. */
+        /* A state, and its entry; three more for what moves. */
         const int64_t each = weir_engine_plan_of(engine_)->facts.recurrent_bytes + 256;
         few_states_ = "memory.snapshots=" + std::to_string((STATES + 3) * each) + "B";
         for (int i = 0; i < TEXTS; i++) want_.push_back(run(prompt(20 + i, ROWS), ANSWER));

@@ -1,4 +1,4 @@
-/* Recurrent states on disk: a text whose state went there is continued as if it had stayed in
+/* Recurrent states on disk: a sequence whose state went there is continued as if it had stayed in
  * memory, and computed again if the disk fails. */
 #include "tests/unit/schedule/cold_states.h"
 

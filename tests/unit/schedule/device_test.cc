@@ -26,36 +26,36 @@ class OnDevice : public support::Folder {
         call.request.policy = policy;
         call.request.kv_budget = policy != nullptr ? 96 : 0;
         const auto out = answer(call);
-        books_are_right();
+        ledger_is_right();
         return out;
     }
     /* Nothing is on the device that memory.device does not know of: kernels' scratch and what
-     * policies hand over included. */
-    void books_are_right() const
+     * policies pass to kernels included. */
+    void ledger_is_right() const
     {
         const weir_ledger *const ledger = weir_engine_ledger(engine_);
         if (const weir_device *const device = weir_ledger_device(ledger))
             EXPECT_EQ(weir_device_held(device), weir_ledger_total(ledger, WEIR_TIER_DEVICE));
     }
     /* In the smallest vocabulary. */
-    std::vector<int32_t> text(int seed, int n) const
+    std::vector<int32_t> tokens(int seed, int n) const
     {
         auto ids = prompt(seed, n);
         for (int32_t &id : ids) id %= 250;
         return ids;
     }
-    /* A text, its next turn, and two at the same time that share its beginning. */
+    /* A sequence, its next turn, and two at the same time that share its beginning. */
     std::vector<std::vector<int32_t>> talk()
     {
         std::vector<std::vector<int32_t>> out;
-        auto turn = text(1, 200);
+        auto turn = tokens(1, 200);
         out.push_back(run(turn));
         turn.insert(turn.end(), out[0].begin(), out[0].end());
-        const auto more = text(3, 30);
+        const auto more = tokens(3, 30);
         turn.insert(turn.end(), more.begin(), more.end());
         out.push_back(run(turn));
         EXPECT_GT(usage_.n_cached, 0) << usage_.reuse;
-        auto other = text(1, 150);
+        auto other = tokens(1, 150);
         other.push_back(9);
         Call a(turn, 16), b(other, 16);
         EXPECT_EQ(a.submit(service_, &error_), WEIR_OK) << error_.text;

@@ -61,27 +61,27 @@ class BelowADevice : public support::SmallMemory {
     }
 };
 
-TEST_F(BelowADevice, ATextLargerThanTheDeviceIsAnswered)
+TEST_F(BelowADevice, ASequenceLargerThanTheDeviceIsAnswered)
 {
     for (const char *const model : { "tq", "qwen3" })
         for (const char *const format : { "kv.format=f16", "kv.format=int8" }) {
-            const auto text = prompt(1, 1900);
+            const auto tokens = prompt(1, 1900);
             start(model, 0, 0, 0, { format });
-            const auto want = run(text, 40);
+            const auto want = run(tokens, 40);
             const struct {
                 int64_t on_host, on_disk;
             } cases[] = { { 60, 0 }, { 9, 51 }, { 0, 60 } };
             for (const auto &c : cases) {
                 start(model, 12, c.on_host, c.on_disk, { format });
-                EXPECT_EQ(run(text, 40), want) << model << " " << format << " " << c.on_host;
+                EXPECT_EQ(run(tokens, 40), want) << model << " " << format << " " << c.on_host;
                 const weir_service_stats all = stats();
                 EXPECT_GT(all.kv_bytes_out, 15 * block_);
                 EXPECT_GT(all.kv_bytes_read, all.kv_bytes_out);
                 EXPECT_EQ(all.kv_host_pages_used > 0, c.on_host > 0);
                 EXPECT_EQ(all.kv_disk_pages_used > 0, c.on_disk > 0);
-                EXPECT_EQ(run(text, 40), want) << model << " " << format << " " << c.on_host;
+                EXPECT_EQ(run(tokens, 40), want) << model << " " << format << " " << c.on_host;
                 EXPECT_GE(usage_.n_cached, 1856)
-                    << "a kept text is continued where it is: " << usage_.reuse;
+                    << "a cached sequence is continued where it is: " << usage_.reuse;
                 expect_within();
             }
         }
@@ -115,17 +115,17 @@ TEST_F(BelowADevice, PoliciesAndSessions)
     const std::string dir = "sessions.dir=" + folder_ + "/sessions";
     for (const char *const model : { "tq", "qwen3" }) {
         weir_policy_options options;
-        const auto text = prompt(1, 1700);
+        const auto tokens = prompt(1, 1700);
         ASSERT_EQ(weir_policy_options_default(&options, "snapkv", &error_), WEIR_OK) << error_.text;
         start(model, 0);
-        const auto want = run(text, 20), want_kept = run(text, 20, &options, 96);
+        const auto want = run(tokens, 20), want_kept = run(tokens, 20, &options, 96);
         std::filesystem::remove_all(folder_);
         start(model, 24, 20, 60, { dir });
-        EXPECT_EQ(run(text, 20), want) << model;
-        EXPECT_EQ(run(text, 20, &options, 96), want_kept) << model;
+        EXPECT_EQ(run(tokens, 20), want) << model;
+        EXPECT_EQ(run(tokens, 20, &options, 96), want_kept) << model;
         EXPECT_GT(usage_.n_evicted, 0);
         weir_session_result result;
-        const weir_session_wish wish = { "large", nullptr, text.data(), (int32_t)text.size() };
+        const weir_session_wish wish = { "large", nullptr, tokens.data(), (int32_t)tokens.size() };
         ASSERT_EQ(
             weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
         ) << error_.text;
@@ -136,7 +136,7 @@ TEST_F(BelowADevice, PoliciesAndSessions)
                 WEIR_OK
             ) << model
               << error_.text;
-            EXPECT_EQ(run(text, 20), want) << model << " restored, " << in_memory;
+            EXPECT_EQ(run(tokens, 20), want) << model << " restored, " << in_memory;
             EXPECT_GE(usage_.n_cached, 1600) << usage_.reuse;
         }
     }
@@ -144,7 +144,7 @@ TEST_F(BelowADevice, PoliciesAndSessions)
 
 /* Formats whose rows wait for their page: those of the sequences that sessions go through are on
  * the device, too. */
-TEST_F(BelowADevice, SessionsHaveTheirOpenRows)
+TEST_F(BelowADevice, SessionsHaveTheirUnsealedRows)
 {
     const std::string dir = "sessions.dir=" + folder_ + "/sessions";
     for (const char *const autosave : { "sessions.autosave=false", "sessions.autosave=true" }) {
@@ -156,7 +156,7 @@ TEST_F(BelowADevice, SessionsHaveTheirOpenRows)
 }
 
 /* States are kept in what the pages on the host leave. */
-TEST_F(BelowADevice, KeptStatesMakeRoomForTheHostsPages)
+TEST_F(BelowADevice, CachedStatesMakeRoomForTheHostsPages)
 {
     const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
     weir_plan all = {}, less = {};

@@ -28,7 +28,7 @@ struct Embedded : Call {
     }
 };
 
-/* Sums of hidden states of a text that is computed without a service. */
+/* Sums of hidden states of a sequence that is computed without a service. */
 struct Sums {
     std::vector<double> sums;
     int64_t last, width;
@@ -130,12 +130,12 @@ TEST_F(Embedding, IsTheMeanOfHiddenStates)
 TEST_F(Embedding, TheBatchChangesNoBit)
 {
     open("tq", 4);
-    const auto text = prompt(1, 230), other = prompt(2, 150);
-    const auto mean = run(text), mean_of_other = run(other);
+    const auto tokens = prompt(1, 230), other = prompt(2, 150);
+    const auto mean = run(tokens), mean_of_other = run(other);
     EXPECT_NE(mean, mean_of_other);
     Call long_answer(prompt(5, 40), 120);
     ASSERT_EQ(long_answer.submit(service_, &error_), WEIR_OK);
-    const auto first = begin(text, 3), second = begin(other), third = begin(text);
+    const auto first = begin(tokens, 3), second = begin(other), third = begin(tokens);
     for (const auto *const call : { &first, &second, &third }) (*call)->wait();
     EXPECT_EQ(first->embedding, mean);
     EXPECT_EQ(second->embedding, mean_of_other);
@@ -143,15 +143,15 @@ TEST_F(Embedding, TheBatchChangesNoBit)
     long_answer.wait();
 }
 
-TEST_F(Embedding, NothingIsReusedAndTheTextIsKept)
+TEST_F(Embedding, NothingIsReusedAndTheSequenceIsKept)
 {
     open("tq", 2);
-    const auto text = prompt(1, 200);
-    const auto mean = run(text, 0, true);
-    EXPECT_EQ(run(text, 0, true), mean);
+    const auto tokens = prompt(1, 200);
+    const auto mean = run(tokens, 0, true);
+    EXPECT_EQ(run(tokens, 0, true), mean);
     EXPECT_EQ(usage_.n_cached, 0);
     EXPECT_NE(strstr(usage_.reuse, "embedding"), nullptr) << usage_.reuse;
-    Call plain(text, 4);
+    Call plain(tokens, 4);
     plain.request.cache_prompt = true;
     ASSERT_EQ(plain.submit(service_, &error_), WEIR_OK);
     plain.wait();
@@ -172,21 +172,21 @@ TEST_F(Embedding, WhoDoesNotAskGetsNone)
 // again.
 TEST_F(Embedding, PreemptionChangesNoBit)
 {
-    enum { TEXTS = 24 };
-    const auto text = [&](int i) { return prompt(20 + i, 100 + 7 * i); };
+    enum { PROMPTS = 24 };
+    const auto tokens = [&](int i) { return prompt(20 + i, 100 + 7 * i); };
     open("qwen3", 6, nullptr, 512, 0, { "kv.reuse=off" });
     std::vector<std::vector<float>> alone;
-    for (int i = 0; i < TEXTS; i++) alone.push_back(run(text(i)));
+    for (int i = 0; i < PROMPTS; i++) alone.push_back(run(tokens(i)));
     const weir_plan plan = *weir_engine_plan_of(engine_);
     const std::string memory =
         std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
     close();
-    open("qwen3", 6, memory.c_str(), 512, TEXTS, { "kv.reuse=off" });
+    open("qwen3", 6, memory.c_str(), 512, PROMPTS, { "kv.reuse=off" });
     std::vector<std::unique_ptr<Embedded>> calls;
     /* Some begin while others begin again */
-    for (int i = 0; i < TEXTS; i++) calls.push_back(make(text(i), 40 + 50 * (i % 3)));
+    for (int i = 0; i < PROMPTS; i++) calls.push_back(make(tokens(i), 40 + 50 * (i % 3)));
     submit_together(service_, calls, &error_);
-    for (size_t i = 0; i < TEXTS; i++) {
+    for (size_t i = 0; i < PROMPTS; i++) {
         calls[i]->wait();
         EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;
         EXPECT_EQ(calls[i]->embedding, alone[i]) << i;

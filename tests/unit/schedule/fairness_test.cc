@@ -114,7 +114,7 @@ TEST_F(Fairness, PriorityOrdersTheQueue)
 }
 
 /* Two answers outgrow the memory, and the one of lower priority is preempted. What has a better one
- * starts beside the other; what has the same waits for the preempted one. */
+ * starts next to the other; what has the same waits for the preempted one. */
 TEST_F(Fairness, APreemptedAnswerHoldsUpItsOwnPriority)
 {
     open_with_rows("qwen3", 4, 1024, 1024);

@@ -58,13 +58,13 @@ class MergeCrash : public ::testing::Test {
         if (weir_states_create(base.c_str(), &kind, &error_) != WEIR_OK) return nullptr;
         states = open(model);
         for (const int seed : { 1, 2 }) {
-            const auto text = support::some_tokens(150, seed, 250);
+            const auto tokens = support::some_tokens(150, seed, 250);
             const weir_state_service documents = { states, weir_engine_service(engine), sessions,
                                                    nullptr, nullptr };
             weir_document document = {};
             weir_state_info info = {};
             bool is_new = false;
-            document.tokens = text.data(), document.n_tokens = 150, document.label = "document";
+            document.tokens = tokens.data(), document.n_tokens = 150, document.label = "document";
             if (weir_state_service_ingest(&documents, &document, &info, &is_new, &error_) !=
                 WEIR_OK)
                 return nullptr;

@@ -1,7 +1,7 @@
-/* What a text that lost rows computes is what attention over exactly the rows that stayed computes.
- * The oracle knows nothing of moving rows: it keeps a copy of every row as it was written, finds
- * out from the pages which of them are left, and before each step writes those to pages of a fresh
- * sequence. Texts run in one batch, each oracle alone. */
+/* What a sequence that lost rows computes is what attention over exactly the rows that stayed
+ * computes. The oracle knows nothing of moving rows: it keeps a copy of every row as it was
+ * written, finds out from the pages which of them are left, and before each step writes those to
+ * pages of a fresh sequence. Sequences run in one batch, each oracle alone. */
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -30,13 +30,13 @@ struct Row {
 using Head = std::vector<Row>;
 
 /* A sequence, and the rows that each of its heads should hold. */
-struct Text {
+struct Watched {
     Sequence sequence;
     std::vector<Head> heads;
-    explicit Text(const Engine &engine) : sequence(engine) {}
+    explicit Watched(const Engine &engine) : sequence(engine) {}
     weir_kv_sequence *get() { return sequence.get(); }
 };
-using Texts = std::vector<Text *>;
+using WatchedList = std::vector<Watched *>;
 
 class Oracle : public ::testing::Test {
   protected:
@@ -81,19 +81,19 @@ class Oracle : public ::testing::Test {
     const weir_kv_spec &spec() { return *weir_kv_store_spec(store()); }
     size_t n_heads() { return static_cast<size_t>(weir_kv_n_heads(&spec())); }
 
-    /* A text with its policy, of which nothing is computed. */
-    std::unique_ptr<Text> text(int number, const std::vector<int32_t> &tokens)
+    /* A sequence with its policy, of which nothing is computed. */
+    std::unique_ptr<Watched> watched(int number, const std::vector<int32_t> &tokens)
     {
-        auto out = std::make_unique<Text>(engine_);
+        auto out = std::make_unique<Watched>(engine_);
         out->sequence.add(tokens);
         out->heads.assign(n_heads(), {});
         out->get()->policy_run = weir_policy_run_begin(policy_run_, number, n_prompt, 0);
         return out;
     }
     /* The same, going on with other tokens. */
-    std::unique_ptr<Text> fork(int number, Text &from)
+    std::unique_ptr<Watched> fork(int number, Watched &from)
     {
-        auto out = std::make_unique<Text>(engine_);
+        auto out = std::make_unique<Watched>(engine_);
         out->get()->policy_run = weir_policy_run_begin(policy_run_, number, n_prompt, 0);
         EXPECT_EQ(weir_kv_sequence_fork(out->get(), from.get()), WEIR_OK);
         out->heads = from.heads;
@@ -113,7 +113,7 @@ class Oracle : public ::testing::Test {
             << engine_.text();
         return row;
     }
-    /* The next n tokens of all of them in one batch: the logits behind each. */
+    /* The next n tokens of all of them in one batch: the logits after each. */
     std::vector<std::vector<float>> step(const std::vector<Sequence *> &sequences, int n)
     {
         std::vector<std::vector<float>> out;
@@ -160,11 +160,11 @@ class Oracle : public ::testing::Test {
         args.sinks = spec().sinks;
         EXPECT_EQ(weir_kv_write(weir_engine_stream(engine_.get()), &args), WEIR_OK);
     }
-    /* A sequence with the text's tokens before its next step, whose rows are those that should be
-     * there. */
-    virtual void rebuild(Sequence &out, Text &text)
+    /* A second sequence with the same tokens before its next step, whose rows are those that should
+     * be there. */
+    virtual void rebuild(Sequence &out, Watched &watched)
     {
-        weir_kv_sequence *const s = out.get(), *const of = text.get();
+        weir_kv_sequence *const s = out.get(), *const of = watched.get();
         weir_kv_sequence_clear(s);
         std::copy(of->tokens, of->tokens + of->n_tokens, s->tokens);
         s->n_tokens = of->n_tokens;
@@ -175,19 +175,19 @@ class Oracle : public ::testing::Test {
             );
         s->recurrent_dirty = true;
         std::vector<int32_t> counts;
-        for (const Head &head : text.heads) counts.push_back(static_cast<int32_t>(head.size()));
+        for (const Head &head : watched.heads) counts.push_back(static_cast<int32_t>(head.size()));
         ASSERT_EQ(weir_kv_reserve_pruned(&s->table, store(), counts.data()), WEIR_OK);
-        for (size_t h = 0; h < text.heads.size(); h++)
-            if (counts[h] > 0) write(s->table, h, text.heads[h]);
+        for (size_t h = 0; h < watched.heads.size(); h++)
+            if (counts[h] > 0) write(s->table, h, watched.heads[h]);
     }
     /* Of the rows that were there, which are left: in order, and none that is new. True if some
      * went. */
-    virtual bool follow(Text &text)
+    virtual bool follow(Watched &watched)
     {
-        const weir_kv_table &table = text.get()->table;
+        const weir_kv_table &table = watched.get()->table;
         bool any = false;
-        for (size_t h = 0; h < text.heads.size(); h++) {
-            Head &rows = text.heads[h];
+        for (size_t h = 0; h < watched.heads.size(); h++) {
+            Head &rows = watched.heads[h];
             Head left;
             size_t at = 0;
             const auto n = weir_kv_rows_at(&table, static_cast<int64_t>(h));
@@ -215,46 +215,46 @@ class Oracle : public ::testing::Test {
                 return;
             }
     }
-    /* One step of the texts, before it an oracle for each; true if rows of the first went after
+    /* One step of the sequences, before it an oracle for each; true if rows of the first went after
      * it. */
-    bool check(const Texts &texts, Sequence &oracle, int n, const std::string &what)
+    bool check(const WatchedList &all, Sequence &oracle, int n, const std::string &what)
     {
         std::vector<std::vector<float>> expected;
         std::vector<Sequence *> together;
         bool any = false;
-        for (Text *const text : texts) {
-            rebuild(oracle, *text);
+        for (Watched *const watched : all) {
+            rebuild(oracle, *watched);
             expected.push_back(step({ &oracle }, n)[0]);
-            together.push_back(&text->sequence);
+            together.push_back(&watched->sequence);
         }
         const auto got = step(together, n);
-        for (size_t i = 0; i < texts.size(); i++) {
-            weir_kv_sequence *const s = texts[i]->get();
+        for (size_t i = 0; i < all.size(); i++) {
+            weir_kv_sequence *const s = all[i]->get();
             expect_near(
                 got[i], expected[i],
-                what + ": text " + std::to_string(i) + " token " + std::to_string(s->n_computed)
+                what + ": sequence " + std::to_string(i) + " token " + std::to_string(s->n_computed)
             );
             for (size_t h = 0; h < n_heads(); h++) {
                 const auto head = static_cast<int64_t>(h);
                 for (int r = 0; r < n; r++) {
-                    texts[i]->heads[h].push_back(
+                    all[i]->heads[h].push_back(
                         read(s->table, head, weir_kv_rows_at(&s->table, head) - n + r)
                     );
-                    texts[i]->heads[h].back().position = s->n_computed - n + r;
+                    all[i]->heads[h].back().position = s->n_computed - n + r;
                 }
             }
             EXPECT_EQ(weir_runner_evict(engine_.runner(), s, engine_.error()), WEIR_OK)
                 << engine_.text();
-            any = (follow(*texts[i]) && i == 0) || any;
+            any = (follow(*all[i]) && i == 0) || any;
         }
         return any;
     }
-    /* The text's turn is over; what a file of it holds becomes another text, whose next turn begins
-     * with n_more tokens. */
-    std::unique_ptr<Text> through_a_file(int number, Text &text, int n_more)
+    /* The sequence's turn is over; what a file of it holds becomes another sequence, whose next
+     * turn begins with n_more tokens. */
+    std::unique_ptr<Watched> through_a_file(int number, Watched &watched, int n_more)
     {
-        auto out = std::make_unique<Text>(engine_);
-        weir_kv_sequence *const from = text.get(), *const to = out->get();
+        auto out = std::make_unique<Watched>(engine_);
+        weir_kv_sequence *const from = watched.get(), *const to = out->get();
         const std::string path = ::testing::TempDir() + "oracle.session";
         weir_session_identity identity = {};
         size_t bytes = 0;
@@ -275,25 +275,25 @@ class Oracle : public ::testing::Test {
         cut.state_bytes = state.size();
         const weir_prefix_snapshot mark = { n, from->recurrent };
         const int32_t n_states = from->recurrent_bytes > 0 ? 1 : 0;
-        const weir_session_text file = { from->tokens,
-                                         n,
-                                         n_states,
-                                         WEIR_PREFIX_NO_SALT,
-                                         from->table.pages,
-                                         from->table.capacity,
-                                         &spec(),
-                                         store(),
-                                         &mark,
-                                         nullptr,
-                                         &cut,
-                                         false,
-                                         {},
-                                         nullptr,
-                                         nullptr };
+        const weir_session_content file = { from->tokens,
+                                            n,
+                                            n_states,
+                                            WEIR_PREFIX_NO_SALT,
+                                            from->table.pages,
+                                            from->table.capacity,
+                                            &spec(),
+                                            store(),
+                                            &mark,
+                                            nullptr,
+                                            &cut,
+                                            false,
+                                            {},
+                                            nullptr,
+                                            nullptr };
         EXPECT_EQ(
             weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK
         ) << engine_.text();
-        out->heads = text.heads;
+        out->heads = watched.heads;
         weir_kv_sequence_clear(from);
         weir_session_reader *reader = nullptr;
         EXPECT_EQ(weir_session_open(&reader, path.c_str(), engine_.error()), WEIR_OK)
@@ -340,7 +340,7 @@ class Oracle : public ::testing::Test {
         std::vector<int32_t> tokens;
         for (int i = 0; i < 160; i++) tokens.push_back((i * 31 + i * i) % 300);
         Sequence oracle(engine_);
-        const auto one = text(0, tokens);
+        const auto one = watched(0, tokens);
         int n_prunings = 0;
         for (const int n : { 64, 36 }) n_prunings += check({ one.get() }, oracle, n, what);
         EXPECT_LE(n_prunings, what.find("in_prompt") == std::string::npos ? 1 : 2) << what;
@@ -352,10 +352,10 @@ class Oracle : public ::testing::Test {
         EXPECT_EQ(n_rows(*two), n_rows(*one)) << what;
         for (const int64_t layer : whole_layers)
             for (int64_t h = 0; h < spec().geometry[layer].n_heads; h++)
-                for (const auto *const text : { &one, &two })
+                for (const auto *const watched : { &one, &two })
                     EXPECT_EQ(
                         weir_kv_rows_at(
-                            &(*text)->get()->table, spec().geometry[layer].first_head + h
+                            &(*watched)->get()->table, spec().geometry[layer].first_head + h
                         ),
                         140
                     ) << what
@@ -370,11 +370,11 @@ class Oracle : public ::testing::Test {
             n_prunings += check({ three.get() }, oracle, 1, what + " restored");
         EXPECT_GE(n_prunings, 2) << what;
     }
-    int64_t n_rows(Text &text)
+    int64_t n_rows(Watched &watched)
     {
         int64_t n = 0;
-        for (int64_t h = 0; h < text.get()->table.n_heads; h++)
-            n += weir_kv_rows_at(&text.get()->table, h);
+        for (int64_t h = 0; h < watched.get()->table.n_heads; h++)
+            n += weir_kv_rows_at(&watched.get()->table, h);
         return n;
     }
     Engine engine_;

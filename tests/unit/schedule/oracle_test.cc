@@ -33,7 +33,7 @@ struct Counting {
     weir_calibrator *calibrator;
 };
 
-/* Statistics of the model's queries over a text, in a file. */
+/* Statistics of the model's queries over a sequence, in a file. */
 std::string calibrate(const std::string &model, const Settings &more)
 {
     Engine engine;
@@ -121,7 +121,7 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
             if (name == std::string("triattention"))
                 more.push_back(calibrate(folder.path(), settings));
             open(folder.path(), name, options, more);
-            run(std::string(name) + (window_first ? " behind" : " before") + " a window", 10,
+            run(std::string(name) + (window_first ? " after" : " before") + " a window", 10,
                 { window_first ? 0 : 1 }, true);
             close();
         }
@@ -139,7 +139,7 @@ TEST_F(Oracle, AWindowSeesWhatItSawBefore)
     support::write_windowed(folder, { "window", "whole" }, 40, &settings);
     open(folder.path(), "sinks", "every=3", settings);
     for (int i = 0; i < 200; i++) tokens.push_back((i * 31 + i * i) % 300);
-    const auto cut = text(0, tokens), whole = text(1, tokens);
+    const auto cut = watched(0, tokens), whole = watched(1, tokens);
     const auto width = static_cast<size_t>(engine_.shape().d_model);
     struct Seen {
         std::vector<float> *hidden;
@@ -173,7 +173,8 @@ TEST_F(Oracle, AModelOfWindowsOnlyHasNothingToDrop)
         WEIR_ECONFIG
     );
     EXPECT_NE(
-        std::string(engine_.text()).find("no layer of this model keeps KV rows of the whole text"),
+        std::string(engine_.text())
+            .find("no layer of this model keeps KV rows of the whole sequence"),
         std::string::npos
     ) << engine_.text();
 }

@@ -1,4 +1,5 @@
-/* Policies in the step: budgets hold, and what a sequence keeps follows from its own text alone. */
+/* Policies in the step: budgets hold, and what a sequence keeps follows from its own tokens
+ * alone. */
 #include <algorithm>
 #include <memory>
 
@@ -83,10 +84,10 @@ TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyBatch)
 {
     for (const char *const model : { "tq", "qwen3" }) {
         open(model, 4);
-        const auto text = prompt(1, 230);
+        const auto tokens = prompt(1, 230);
         for (const Method &method : methods) {
             const weir_policy_options policy = options(method);
-            const auto alone = run(text, &policy, method.budget);
+            const auto alone = run(tokens, &policy, method.budget);
             const bool is_duo = method.name == std::string("duo");
             EXPECT_GT(alone->usage.n_evicted, 0) << method.name;
             EXPECT_EQ(alone->usage.n_rows + alone->usage.n_evicted, 230 + 23) << method.name;
@@ -96,12 +97,12 @@ TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyBatch)
             EXPECT_STREQ(alone->usage.kv_policy, method.name);
             EXPECT_EQ(alone->usage.kv_budget, method.budget);
             const auto other = begin(prompt(2, 300), nullptr, 0);
-            const auto same = begin(text, &policy, method.budget);
+            const auto same = begin(tokens, &policy, method.budget);
             const auto random = options(methods[10]);
             const auto third = begin(prompt(3, 130), &random, 40);
             for (const auto *const call : { &other, &same, &third }) (*call)->wait();
             EXPECT_EQ(same->tokens[0], alone->tokens[0]) << model << " " << method.name;
-            const auto two = run(text, &policy, method.budget, 2);
+            const auto two = run(tokens, &policy, method.budget, 2);
             EXPECT_EQ(two->tokens[0], alone->tokens[0]) << model << " " << method.name;
             EXPECT_EQ(two->tokens[1], alone->tokens[0]) << model << " " << method.name;
             for (const auto *const call : { &alone, &other, &same, &third, &two })
@@ -115,12 +116,12 @@ TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyBatch)
 TEST_F(Policy, ABudgetThatHoldsEverythingChangesNothing)
 {
     open("tq", 2);
-    const auto text = prompt(4, 200);
-    const auto full = run(text, nullptr, 0);
+    const auto tokens = prompt(4, 200);
+    const auto full = run(tokens, nullptr, 0);
     for (const Method &method : methods) {
         if (method.name == std::string("duo")) continue; /* its budget is sinks and recent rows */
         const weir_policy_options policy = options(method);
-        const auto call = run(text, &policy, 300);
+        const auto call = run(tokens, &policy, 300);
         EXPECT_EQ(call->tokens[0], full->tokens[0]) << method.name;
         EXPECT_EQ(call->usage.n_evicted, 0) << method.name;
         call->release();
@@ -134,11 +135,11 @@ TEST_F(Policy, PromptsThatAreEvictedFromAsTheyComeHoldLess)
     for (const Method &method : methods) {
         if (method.name == std::string("duo")) continue;
         const weir_policy_options policy = options(method, "in_prompt=true");
-        const auto text = prompt(5, 400);
+        const auto tokens = prompt(5, 400);
         const int budget = std::max(64, method.budget);
-        const auto alone = run(text, &policy, budget);
+        const auto alone = run(tokens, &policy, budget);
         const auto other = begin(prompt(6, 300), nullptr, 0);
-        const auto same = begin(text, &policy, budget);
+        const auto same = begin(tokens, &policy, budget);
         other->wait();
         same->wait();
         EXPECT_EQ(same->tokens[0], alone->tokens[0]) << method.name;
@@ -150,19 +151,19 @@ TEST_F(Policy, PromptsThatAreEvictedFromAsTheyComeHoldLess)
 TEST_F(Policy, WarmAnswersAreColdAnswers)
 {
     open("qwen3", 2);
-    const auto text = prompt(7, 230);
+    const auto tokens = prompt(7, 230);
     for (const Method &method : methods) {
         const weir_policy_options policy = options(method);
-        const auto cold = run(text, &policy, method.budget);
-        const auto keeps = run(text, nullptr, 0, 1, true);
-        const auto warm = run(text, &policy, method.budget, 1, true);
+        const auto cold = run(tokens, &policy, method.budget);
+        const auto keeps = run(tokens, nullptr, 0, 1, true);
+        const auto warm = run(tokens, &policy, method.budget, 1, true);
         EXPECT_EQ(warm->tokens[0], cold->tokens[0])
             << method.name << ", " << warm->usage.n_cached << " cached";
         const bool sees_all = method.name == std::string("h2o") ||
                               method.name == std::string("scissorhands") ||
                               method.name == std::string("expected");
         EXPECT_EQ(warm->usage.n_cached == 0, sees_all) << method.name;
-        const auto again = run(text, nullptr, 0, 1, true);
+        const auto again = run(tokens, nullptr, 0, 1, true);
         EXPECT_EQ(again->tokens[0], keeps->tokens[0])
             << "eviction touched rows that others share: " << method.name;
         for (const auto *const call : { &cold, &keeps, &warm, &again }) (*call)->release();
@@ -171,10 +172,10 @@ TEST_F(Policy, WarmAnswersAreColdAnswers)
 
 // A pool that holds too little for all: who is preempted comes to the same answer. The policy is
 // the service's: its memory is planned.
-TEST_F(Policy, PreemptedTextsAnswerAlike)
+TEST_F(Policy, PreemptedSequencesAnswerAlike)
 {
-    const auto text = [&](int i) { return prompt(20 + i, 100 + 10 * i); };
-    max_tokens_ = 150; /* six texts begin, and grow until they are evicted from */
+    const auto tokens = [&](int i) { return prompt(20 + i, 100 + 10 * i); };
+    max_tokens_ = 150; /* six sequences begin, and grow until they are evicted from */
     const std::pair<const char *, const char *> some[] = { { "sinks", "every=16" },
                                                            { "sinks",
                                                              "every=16,sinks=70,positions=cache" },
@@ -189,7 +190,7 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
         open("qwen3", 6, nullptr, 512, 0, more);
         std::vector<std::vector<int32_t>> alone;
         for (int i = 0; i < 6; i++) {
-            const auto call = run(text(i), nullptr, 0);
+            const auto call = run(tokens(i), nullptr, 0);
             EXPECT_GT(call->usage.n_evicted, 0) << name;
             alone.push_back(call->tokens[0]);
             call->release();
@@ -200,7 +201,7 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
         stop();
         open("qwen3", 6, memory.c_str(), 512, 0, more);
         std::vector<std::unique_ptr<Call>> calls;
-        for (int i = 0; i < 6; i++) calls.push_back(make(text(i), nullptr, 0));
+        for (int i = 0; i < 6; i++) calls.push_back(make(tokens(i), nullptr, 0));
         submit_together(service_, calls, &error_);
         for (size_t i = 0; i < 6; i++) {
             calls[i]->wait();
@@ -228,8 +229,8 @@ TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
     call->release();
 }
 
-// A window longer than memory is for texts that the service's policy cuts as they come. A
-// request that keeps more is refused: it would wait without end, and all others behind it.
+// A window longer than memory is for sequences that the service's policy cuts as they come. A
+// request that keeps more is refused: it would wait without end, and all others after it.
 TEST_F(Policy, WhatNeverFitsIsNotQueued)
 {
     const std::vector<const char *> more = { "kv.policy.name=sinks", "kv.policy.budget=64",
@@ -298,7 +299,7 @@ TEST_F(Policy, PinnedRowsStay)
 
 // Rows that must stay and leave no room in the budget, with evictions far apart: the memory that a
 // request opened with is enough.
-TEST_F(Policy, PinnedRowsThatFillTheBudgetLeaveRoomBehind)
+TEST_F(Policy, PinnedRowsThatFillTheBudgetLeaveRoomAfterThem)
 {
     open("tq", 2);
     const Method cases[] = { { "keydiff", "every=128", 48 },

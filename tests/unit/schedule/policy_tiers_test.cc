@@ -45,12 +45,13 @@ const Case cases[] = {
       32 }, /* its first layer keeps every row */
 };
 
-constexpr int n_texts = 3, n_prompt = 1120, n_answer = 24, piece = 42, chunk = 128, window = 600;
-/* More ranges than the reader has buffers: what was read for one is overwritten behind it */
+constexpr int n_sequences = 3, n_prompt = 1120, n_answer = 24, piece = 42, chunk = 128,
+              window = 600;
+/* More ranges than the reader has buffers: what was read for one is overwritten after it */
 constexpr int n_long = 12000, n_ranges = 5;
 
-/* What a text gave: the logits behind each step and what its policy remembered of it then, and in
- * the end the rows of each head. */
+/* What a sequence gave: the logits after each step and what its policy remembered of it then, and
+ * in the end the rows of each head. */
 struct Given {
     std::vector<float> logits, rows;
     std::vector<char> states;
@@ -58,7 +59,7 @@ struct Given {
     bool failed = false;
 };
 
-/* Two watched texts, and one that is not between them, side by side. */
+/* Two watched sequences, and one that is not between them, side by side. */
 class PolicyTiers : public ::testing::Test {
   protected:
     void configure(const Case &c)
@@ -79,11 +80,11 @@ class PolicyTiers : public ::testing::Test {
         support::write_windowed(folder_, { "window", "whole" }, window, &settings_);
         model_ = folder_.path();
     }
-    /* n_blocks of all texts in memory, the others on disk; 0: all are in memory. */
+    /* n_blocks of all sequences in memory, the others on disk; 0: all are in memory. */
     void open(int64_t n_blocks)
     {
         Settings all = settings_;
-        const int64_t full = n_texts_ * (rows_ / 64);
+        const int64_t full = n_sequences_ * (rows_ / 64);
         all.insert(
             all.end(),
             { "memory.host=256MiB", "memory.disk=0B", "memory.disk_dir=" + folder_ / "pages" }
@@ -97,7 +98,7 @@ class PolicyTiers : public ::testing::Test {
             const weir_plan *const plan = weir_engine_plan_of(engine_.get());
             const size_t room = static_cast<size_t>(n_blocks * 64 * plan->facts.kv_bytes_per_token);
             const size_t sinks =
-                (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) *
+                (n_sequences + 1 + static_cast<size_t>(n_blocks) / 32) *
                 static_cast<size_t>(plan->facts.sink_tokens * plan->facts.kv_bytes_per_sink);
             all[at] = "memory.host=" +
                       std::to_string(
@@ -130,7 +131,7 @@ class PolicyTiers : public ::testing::Test {
     }
     void close()
     {
-        texts_.clear();
+        sequences_.clear();
         weir_policy_run_close(policy_run_);
         weir_kv_evictor_close(evictor_);
         weir_ledger_close(ledger_);
@@ -142,27 +143,27 @@ class PolicyTiers : public ::testing::Test {
     void TearDown() override { close(); }
     static weir_kv_sequence *running(void *user, int32_t i)
     {
-        const auto &all = static_cast<PolicyTiers *>(user)->texts_;
+        const auto &all = static_cast<PolicyTiers *>(user)->sequences_;
         return static_cast<size_t>(i) < all.size() ? all[static_cast<size_t>(i)]->get() : nullptr;
     }
     weir_kv_store *store() { return weir_engine_store(engine_.get()); }
 
-    static bool is_watched(int text) { return text != 1; }
+    static bool is_watched(int index) { return index != 1; }
     void begin()
     {
-        for (int i = 0; i < n_texts_; i++) {
-            texts_.push_back(std::make_unique<Sequence>(engine_));
-            texts_.back()->add(support::some_tokens(
+        for (int i = 0; i < n_sequences_; i++) {
+            sequences_.push_back(std::make_unique<Sequence>(engine_));
+            sequences_.back()->add(support::some_tokens(
                 static_cast<size_t>(n_prompt_ + n_answer), 5 + i, engine_.n_vocab()
             ));
             if (is_watched(i))
-                texts_.back()->get()->policy_run =
+                sequences_.back()->get()->policy_run =
                     weir_policy_run_begin(policy_run_, i / 2, n_prompt_, 0);
         }
     }
-    bool is_on_disk(int text)
+    bool is_on_disk(int index)
     {
-        const weir_kv_table &table = texts_[static_cast<size_t>(text)]->get()->table;
+        const weir_kv_table &table = sequences_[static_cast<size_t>(index)]->get()->table;
         return !table.is_pruned &&
                std::any_of(table.pages, table.pages + table.n_pages, [&](void *page) {
                    return weir_kv_is_cold(store(), page);
@@ -190,11 +191,11 @@ class PolicyTiers : public ::testing::Test {
         return all;
     }
     /* What attention gave to each slot so far, to the bit: of rows that go, too. */
-    static void remember(const weir_policy_sequence *text, std::vector<char> *states)
+    static void remember(const weir_policy_sequence *sequence, std::vector<char> *states)
     {
         const size_t before = states->size();
-        states->resize(before + weir_policy_run_saved_bytes(text));
-        weir_policy_run_save(text, states->data() + before);
+        states->resize(before + weir_policy_run_saved_bytes(sequence));
+        weir_policy_run_save(sequence, states->data() + before);
     }
     /* So that which blocks a step finds on disk does not depend on threads. */
     void end_moves()
@@ -206,18 +207,18 @@ class PolicyTiers : public ::testing::Test {
     /* In the step at token `fails_at` the read number `fails_after` fails. */
     std::vector<Given> run(int fails_at = -1, int fails_after = 0)
     {
-        std::vector<Given> given(static_cast<size_t>(n_texts_));
+        std::vector<Given> given(static_cast<size_t>(n_sequences_));
         begin();
         for (int at = 0; at < n_prompt_ + n_answer;) {
             const int n =
-                at < n_prompt_ ? std::min(n_texts_ == 1 ? chunk : piece, n_prompt_ - at) : 1;
+                at < n_prompt_ ? std::min(n_sequences_ == 1 ? chunk : piece, n_prompt_ - at) : 1;
             std::vector<weir_batch_item> items;
             std::vector<int> whose;
             const float *logits = nullptr;
-            for (int i = 0; i < n_texts_; i++) {
+            for (int i = 0; i < n_sequences_; i++) {
                 if (given[static_cast<size_t>(i)].failed) continue;
                 items.push_back(
-                    support::item_of(texts_[static_cast<size_t>(i)].get(), n, WEIR_LOGITS_LAST)
+                    support::item_of(sequences_[static_cast<size_t>(i)].get(), n, WEIR_LOGITS_LAST)
                 );
                 whose.push_back(i);
                 n_on_disk_[i] += at < n_prompt_ && is_on_disk(i);
@@ -238,14 +239,14 @@ class PolicyTiers : public ::testing::Test {
             if (at == fails_at) reads_left_ = reads_until_failure;
             reads_until_failure = -1;
             for (size_t w = 0; w < items.size(); w++) {
-                Given &text = given[static_cast<size_t>(whose[w])];
-                text.failed = items[w].failed;
+                Given &one = given[static_cast<size_t>(whose[w])];
+                one.failed = items[w].failed;
                 const float *const first =
                     logits + static_cast<size_t>(items[w].first_logit) * engine_.n_vocab();
-                if (!text.failed)
-                    text.logits.insert(text.logits.end(), first, first + engine_.n_vocab());
-                if (text.failed)
-                    weir_kv_sequence_reset(texts_[static_cast<size_t>(whose[w])]->get());
+                if (!one.failed)
+                    one.logits.insert(one.logits.end(), first, first + engine_.n_vocab());
+                if (one.failed)
+                    weir_kv_sequence_reset(sequences_[static_cast<size_t>(whose[w])]->get());
             }
             for (size_t w = 0; w < items.size(); w++)
                 if (!items[w].failed)
@@ -260,8 +261,8 @@ class PolicyTiers : public ::testing::Test {
             at += n;
         }
         for (size_t i = 0; i < given.size(); i++) {
-            given[i].rows = rows_of(texts_[i]->get()->table);
-            given[i].n_rows = static_cast<int>(texts_[i]->get()->table.n_rows);
+            given[i].rows = rows_of(sequences_[i]->get()->table);
+            given[i].n_rows = static_cast<int>(sequences_[i]->get()->table.n_rows);
         }
         return given;
     }
@@ -288,10 +289,11 @@ class PolicyTiers : public ::testing::Test {
     weir_ledger *ledger_ = nullptr;
     weir_kv_evictor *evictor_ = nullptr;
     weir_policy_run *policy_run_ = nullptr;
-    std::vector<std::unique_ptr<Sequence>> texts_;
-    int n_on_disk_[n_texts] = {}; /* steps of its prompt that a text began with rows on disk */
+    std::vector<std::unique_ptr<Sequence>> sequences_;
+    /* steps of its prompt that a sequence began with rows on disk */
+    int n_on_disk_[n_sequences] = {};
     int reads_left_ = -1; /* -1: one failed */
-    int n_texts_ = n_texts, n_prompt_ = n_prompt, rows_ = 1408;
+    int n_sequences_ = n_sequences, n_prompt_ = n_prompt, rows_ = 1408;
 };
 
 TEST_F(PolicyTiers, OnDiskAsInMemory)
@@ -303,17 +305,18 @@ TEST_F(PolicyTiers, OnDiskAsInMemory)
         ASSERT_FALSE(HasFatalFailure());
         const std::vector<Given> want = run();
         close();
-        std::fill_n(n_on_disk_, n_texts, 0);
+        std::fill_n(n_on_disk_, n_sequences, 0);
         open(c.n_blocks);
         ASSERT_FALSE(HasFatalFailure());
         const std::vector<Given> got = run();
         EXPECT_GT(n_on_disk_[0], 3) << what << ": it was in memory";
         if (c.n_blocks == cases[0].n_blocks)
             EXPECT_GT(n_on_disk_[2], 1) << what << ": it was in memory";
-        for (size_t i = 0; i < n_texts; i++) {
+        for (size_t i = 0; i < n_sequences; i++) {
             EXPECT_FALSE(got[i].failed) << what << ": " << weir_runner_problem(engine_.runner());
-            expect_same(got[i], want[i], what + ", text " + std::to_string(i));
-            EXPECT_EQ(texts_[i]->get()->table.is_pruned, is_watched(static_cast<int>(i))) << what;
+            expect_same(got[i], want[i], what + ", sequence " + std::to_string(i));
+            EXPECT_EQ(sequences_[i]->get()->table.is_pruned, is_watched(static_cast<int>(i)))
+                << what;
         }
         close();
         ASSERT_FALSE(HasFailure()) << what;
@@ -323,7 +326,7 @@ TEST_F(PolicyTiers, OnDiskAsInMemory)
 /* Mass is found in parts. */
 TEST_F(PolicyTiers, InManyRanges)
 {
-    n_texts_ = 1;
+    n_sequences_ = 1;
     n_prompt_ = n_long;
     rows_ = n_long + 96;
     configure(cases[0]);
@@ -344,10 +347,10 @@ TEST_F(PolicyTiers, InManyRanges)
     EXPECT_GT(n_on_disk_[0], 10);
 }
 
-/* Any one read, those for mass among them: one text fails, the others have their bits. */
-TEST_F(PolicyTiers, AReadErrorFailsOneText)
+/* Any one read, those for mass among them: one sequence fails, the others have their bits. */
+TEST_F(PolicyTiers, AReadErrorFailsOneSequence)
 {
-    int n_failed[n_texts] = {};
+    int n_failed[n_sequences] = {};
     configure(cases[0]);
     open(0);
     ASSERT_FALSE(HasFatalFailure());
@@ -355,7 +358,7 @@ TEST_F(PolicyTiers, AReadErrorFailsOneText)
     close();
     constexpr int many = 1 << 20, n_places = 5, fails_at = n_prompt / piece * piece;
     int n_reads =
-        0; /* of one step: of each of the texts, and of two of them again, in both layers */
+        0; /* of one step: of each of the sequences, and of two of them again, in both layers */
     for (int place = -1; place < n_places; place++) {
         open(cases[0].n_blocks);
         ASSERT_FALSE(HasFatalFailure());
@@ -373,12 +376,13 @@ TEST_F(PolicyTiers, AReadErrorFailsOneText)
             got = run(fails_at, failing);
         }
         int n = 0;
-        for (size_t i = 0; i < n_texts; i++) {
+        for (size_t i = 0; i < n_sequences; i++) {
             n += got[i].failed;
             n_failed[i] += got[i].failed;
             if (got[i].failed) continue;
             expect_same(
-                got[i], want[i], "read " + std::to_string(failing) + ", text " + std::to_string(i)
+                got[i], want[i],
+                "read " + std::to_string(failing) + ", sequence " + std::to_string(i)
             );
         }
         EXPECT_EQ(n, place < 0 ? 0 : 1) << "read " << failing << " of " << n_reads;

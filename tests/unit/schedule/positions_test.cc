@@ -1,7 +1,7 @@
 /* Positions in the cache, as published: the rows that are held have the positions 0 .. n - 1, and
- * the query the next. The oracle computes that from scratch, every key turned from where the text
- * has it to its place, and the next tokens at the positions behind: the engine turns the first rows
- * only. */
+ * the query the next. The oracle computes that from scratch, every key rotated from where the
+ * sequence has it to its place, and the next tokens at the positions after it: the engine rotates
+ * the first rows only. */
 #include "tests/unit/schedule/oracle.h"
 
 namespace oracle {
@@ -10,7 +10,7 @@ namespace {
 class Positions : public Oracle {
   protected:
     /* A key at position `from` as it would be at `to`. */
-    std::vector<float> turned(std::vector<float> key, int64_t from, int64_t to)
+    std::vector<float> rotated(std::vector<float> key, int64_t from, int64_t to)
     {
         const weir_rope_table *const rope = weir_model_rope(weir_engine_model(engine_.get()));
         const auto half = static_cast<size_t>(engine_.shape().rotary_dim / 2);
@@ -24,39 +24,40 @@ class Positions : public Oracle {
         }
         return key;
     }
-    void rebuild(Sequence &out, Text &text) override
+    void rebuild(Sequence &out, Watched &watched) override
     {
         weir_kv_sequence *const s = out.get();
-        Text in_cache(engine_);
-        const int64_t n = static_cast<int64_t>(text.heads[0].size());
-        in_cache.sequence.add({ text.get()->tokens, text.get()->tokens + text.get()->n_tokens });
-        in_cache.get()->n_computed = text.get()->n_computed;
-        std::swap(in_cache.get()->recurrent, text.get()->recurrent);
-        in_cache.heads = text.heads;
+        Watched in_cache(engine_);
+        const int64_t n = static_cast<int64_t>(watched.heads[0].size());
+        in_cache.sequence.add({ watched.get()->tokens,
+                                watched.get()->tokens + watched.get()->n_tokens });
+        in_cache.get()->n_computed = watched.get()->n_computed;
+        std::swap(in_cache.get()->recurrent, watched.get()->recurrent);
+        in_cache.heads = watched.heads;
         for (Head &head : in_cache.heads) {
             ASSERT_EQ(static_cast<int64_t>(head.size()), n)
                 << "positions are the same in all heads";
             for (int64_t i = 0; i < n; i++) {
                 Row &row = head[static_cast<size_t>(i)];
-                row.k = turned(row.k, row.position, i);
+                row.k = rotated(row.k, row.position, i);
             }
         }
         Oracle::rebuild(out, in_cache);
-        std::swap(in_cache.get()->recurrent, text.get()->recurrent);
+        std::swap(in_cache.get()->recurrent, watched.get()->recurrent);
         in_cache.get()->n_computed = 0;
         const int32_t n_left = s->n_tokens - s->n_computed;
         std::copy(s->tokens + s->n_computed, s->tokens + s->n_tokens, s->tokens + n);
         s->n_computed = static_cast<int32_t>(n);
         s->n_tokens = s->n_computed + n_left;
     }
-    /* The first rows and the latest ones; the pages have the first ones turned, within what f32
+    /* The first rows and the latest ones; the pages have the first ones rotated, within what f32
      * tells apart. */
-    bool follow(Text &text) override
+    bool follow(Watched &watched) override
     {
-        const weir_kv_table &table = text.get()->table;
+        const weir_kv_table &table = watched.get()->table;
         bool any = false;
-        for (size_t h = 0; h < text.heads.size(); h++) {
-            Head &rows = text.heads[h];
+        for (size_t h = 0; h < watched.heads.size(); h++) {
+            Head &rows = watched.heads[h];
             const auto n = static_cast<size_t>(weir_kv_rows_at(&table, static_cast<int64_t>(h)));
             const auto gone = rows.size() - n, sinks = std::min(n_sinks_, n);
             any = any || gone > 0;
@@ -64,10 +65,10 @@ class Positions : public Oracle {
                 rows.begin() + static_cast<int64_t>(sinks),
                 rows.begin() + static_cast<int64_t>(sinks + gone)
             );
-            const int64_t all_gone = text.get()->n_computed - static_cast<int64_t>(n);
+            const int64_t all_gone = watched.get()->n_computed - static_cast<int64_t>(n);
             for (size_t i = 0; i < n; i++) {
                 const Row row = read(table, static_cast<int64_t>(h), static_cast<int64_t>(i));
-                const auto expected = turned(rows[i].k, 0, i < sinks ? all_gone : 0);
+                const auto expected = rotated(rows[i].k, 0, i < sinks ? all_gone : 0);
                 EXPECT_EQ(row.v, rows[i].v) << "head " << h << " slot " << i;
                 for (size_t d = 0; d < expected.size(); d++)
                     if (!(std::fabs(row.k[d] - expected[d]) <= 2e-6f * (1 + std::fabs(expected[d]))
@@ -89,7 +90,7 @@ class Positions : public Oracle {
         Sequence scratch(engine_);
         const int64_t head = 3;
         for (int i = 0; i < 200; i++) tokens.push_back((i * 31 + i * i) % 300);
-        const auto one = text(0, tokens);
+        const auto one = watched(0, tokens);
         for (int n = 50; one->get()->n_computed < 190;
              n = one->get()->n_computed < n_prompt ? 50 : 1) {
             step({ &one->sequence }, n);
@@ -100,7 +101,7 @@ class Positions : public Oracle {
         }
         const int64_t gone = 190 - weir_kv_rows_at(&one->get()->table, head);
         ASSERT_GT(gone, 150);
-        for (Row &row : first) row.k = turned(row.k, 0, gone);
+        for (Row &row : first) row.k = rotated(row.k, 0, gone);
         ASSERT_EQ(weir_kv_reserve(&scratch.get()->table, store(), 64), WEIR_OK);
         scratch.get()->table.head_rows[head] = 20;
         if (is_exact) write(scratch.get()->table, head, first);
@@ -156,7 +157,7 @@ TEST_F(Positions, AreThoseOfTheCache)
             }
 }
 
-/* Whatever the rows are coded in, the turned keys are the first ones turned once and coded once,
+/* Whatever the rows are coded in, the rotated keys are the first ones rotated once and coded once,
  * however often rows went. */
 TEST_F(Positions, DoNotDriftInAnyFormat)
 {
@@ -177,9 +178,9 @@ TEST_F(Positions, DoNotDriftInAnyFormat)
     close();
 }
 
-/* A text that repeats itself: with positions in the cache what is computed repeats, too, wherever
- * in the text, as everything that attention sees does; with the text's own the first rows are
- * further away each time. */
+/* A sequence that repeats itself: with positions in the cache what is computed repeats, too,
+ * wherever in the sequence, as everything that attention sees does; with the sequence's own the
+ * first rows are further away each time. */
 class Stream : public Positions {
   protected:
     float difference(const char *positions)
@@ -192,7 +193,7 @@ class Stream : public Positions {
             { "model.context=2048" }
         );
         {
-            const auto one = text(0, tokens);
+            const auto one = watched(0, tokens);
             while (one->get()->n_computed < 1500) {
                 const int n = one->get()->n_computed < n_prompt ? 20 : 1;
                 logits.push_back(step({ &one->sequence }, n)[0]);

@@ -1,4 +1,4 @@
-/* An engine whose texts go to files when memory has no room for them. */
+/* An engine whose sequences go to files when memory has no room for them. */
 #pragma once
 #include <filesystem>
 
@@ -43,7 +43,7 @@ class Pressure : public support::Folder {
             weir_sessions_settle(sessions_);
         }
     }
-    // Other texts take all the room.
+    // Other sequences take all the room.
     void fill(int first_seed, int n = 4)
     {
         for (int i = 0; i < n; i++) {
@@ -54,7 +54,7 @@ class Pressure : public support::Folder {
     int64_t handled() const
     {
         const weir_service_stats s = stats();
-        return s.saved_texts + s.save_failures + s.saves_given_up;
+        return s.saved_sequences + s.save_failures + s.saves_given_up;
     }
     void expect_nothing_leaks()
     {

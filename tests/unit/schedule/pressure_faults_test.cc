@@ -12,30 +12,30 @@ namespace pressure {
 namespace {
 
 // The folder is replaced by a file: every write fails, and the engine goes on.
-TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
+TEST_F(Pressure, WritesThatFailLoseOnlyTheSequence)
 {
     start("qwen3");
-    const auto text = prompt(1, LONG);
+    const auto tokens = prompt(1, LONG);
     std::filesystem::rename(folder_, folder_ + ".away");
     std::ofstream(folder_) << "x";
-    const auto answer = run(text);
+    const auto answer = run(tokens);
     testing::internal::CaptureStderr();
     fill(2);
-    EXPECT_EQ(stats().saved_texts, 0);
+    EXPECT_EQ(stats().saved_sequences, 0);
     EXPECT_GT(stats().save_failures, 1);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 0) << "as when the server ends";
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(times(said, "is dropped unsaved"), 1) << "once for this reason: " << said;
     EXPECT_EQ(times(said, "tokens is not saved: "), 1) << said;
     EXPECT_EQ(times(said, "conversations are not saved; free space there"), 1) << said;
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, 0);
     std::filesystem::remove(folder_);
     std::filesystem::rename(folder_ + ".away", folder_);
     const int64_t before = handled();
     fill(20);
     EXPECT_GT(handled(), before);
-    EXPECT_GT(stats().saved_texts, 0) << "the folder is there again";
+    EXPECT_GT(stats().saved_sequences, 0) << "the folder is there again";
     expect_nothing_leaks();
 }
 
@@ -75,8 +75,8 @@ TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
     start("qwen3", { "kv.policy.kept=0" });
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     const std::string memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
-    const auto text = prompt(1, LONG);
-    const auto answer = run(text);
+    const auto tokens = prompt(1, LONG);
+    const auto answer = run(tokens);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     stop();
     start("qwen3", { "kv.policy.kept=0" }, memory.c_str());
@@ -84,13 +84,13 @@ TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
     ASSERT_EQ(busy.call.submit(service_, &error_), WEIR_OK) << error_.text;
     while (stats().running == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     testing::internal::CaptureStderr();
-    for (int i = 0; i < 3; i++) weir_sessions_recall(sessions_, text.data(), LONG, nullptr);
+    for (int i = 0; i < 3; i++) weir_sessions_recall(sessions_, tokens.data(), LONG, nullptr);
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(stats().running, 1) << "it ended before the questions did";
     EXPECT_EQ(times(said, "is computed although session"), 1) << said;
     busy.let_go();
     busy.call.wait();
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
 }
 
@@ -98,8 +98,8 @@ TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
 TEST_F(Pressure, ADamagedFileIsComputed)
 {
     start("tq");
-    const auto text = prompt(1, LONG);
-    const auto answer = run(text);
+    const auto tokens = prompt(1, LONG);
+    const auto answer = run(tokens);
     fill(2);
     for (const auto &info : list()) {
         std::fstream file(
@@ -108,15 +108,15 @@ TEST_F(Pressure, ADamagedFileIsComputed)
         file.seekp(info.n_bytes - 4096);
         file.put('\x55');
     }
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, 0);
-    EXPECT_EQ(stats().found_texts, 0);
+    EXPECT_EQ(stats().found_sequences, 0);
     expect_nothing_leaks();
 }
 
 // Requests that follow each other without a pause: whatever the writer gets done, nothing waits for
 // it and nothing is lost.
-TEST_F(Pressure, RunningTextsComeFirst)
+TEST_F(Pressure, RunningSequencesComeFirst)
 {
     start("tq");
     std::vector<std::vector<int32_t>> answers;
@@ -138,8 +138,8 @@ TEST_F(Pressure, RunningTextsComeFirst)
     expect_nothing_leaks();
 }
 
-// One window of pages, of which a text that is being saved holds most: the next prompt takes them
-// away.
+// One window of pages, of which a sequence that is being saved holds most: the next prompt takes
+// them away.
 TEST_F(Pressure, WhatIsBeingSavedGivesWay)
 {
     start("qwen3");
@@ -155,8 +155,8 @@ TEST_F(Pressure, WhatIsBeingSavedGivesWay)
     expect_nothing_leaks();
 }
 
-// The kept text fills the window and the pool. The same prompt again shares its last page, and
-// there is none to copy it to.
+// The cached sequence fills the window and the pool. The same prompt again shares its last page,
+// and there is none to copy it to.
 TEST_F(Pressure, AWholeWindowIsAskedAgain)
 {
     for (const char *const model : { "qwen3", "mistral" }) {
@@ -183,7 +183,7 @@ TEST_F(Pressure, AWholeWindowIsAskedAgain)
     }
 }
 
-// With pages on disk the texts that are dropped are those that the disk has no room for.
+// With pages on disk the sequences that are dropped are those that the disk has no room for.
 TEST_F(Pressure, AFullDiskTierSavesToo)
 {
     start("tq");
@@ -191,12 +191,12 @@ TEST_F(Pressure, AFullDiskTierSavesToo)
     const std::string disk = "memory.disk=" + std::to_string(plan->kv * 4) + "B";
     stop();
     start("tq", { disk.c_str(), "kv.tiers.hot=1" });
-    const auto text = prompt(1, LONG);
-    const auto answer = run(text);
+    const auto tokens = prompt(1, LONG);
+    const auto answer = run(tokens);
     for (int seed = 2; seed < 40 && stats().dropped_tokens == 0; seed++) fill(seed, 1);
     ASSERT_GT(stats().dropped_tokens, 0);
-    EXPECT_GT(stats().saved_texts, 0);
-    EXPECT_EQ(run(text), answer);
+    EXPECT_GT(stats().saved_sequences, 0);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_GT(usage_.n_cached, 0);
     expect_nothing_leaks();
 }

@@ -1,4 +1,4 @@
-// Texts that memory has no room for go to files and come back from them: what is asked again
+// Sequences that memory has no room for go to files and come back from them: what is asked again
 // continues with the same bits, whatever the folder does.
 #include <filesystem>
 #include <fstream>
@@ -8,22 +8,22 @@
 namespace pressure {
 namespace {
 
-TEST_F(Pressure, ATextThatWasDroppedComesBackFromItsFile)
+TEST_F(Pressure, ASequenceThatWasDroppedComesBackFromItsFile)
 {
     for (const char *const model : { "tq", "qwen3", "mistral" }) {
         start(model);
-        const auto text = prompt(1, LONG);
-        const auto answer = run(text);
+        const auto tokens = prompt(1, LONG);
+        const auto answer = run(tokens);
         (void)run(prompt(2, LONG));
         settle();
-        EXPECT_EQ(stats().saved_texts, 1) << model;
+        EXPECT_EQ(stats().saved_sequences, 1) << model;
         EXPECT_EQ(stats().saved_tokens, LONG + 11);
         fill(3);
         ASSERT_GT(stats().dropped_tokens, 0);
-        EXPECT_EQ(run(text), answer) << model;
+        EXPECT_EQ(run(tokens), answer) << model;
         EXPECT_EQ(usage_.n_cached, LONG - 1) << model << ": " << usage_.reuse;
-        EXPECT_EQ(stats().found_texts, 1);
-        EXPECT_EQ(run(text, nullptr, false), answer) << "computed from nothing";
+        EXPECT_EQ(stats().found_sequences, 1);
+        EXPECT_EQ(run(tokens, nullptr, false), answer) << "computed from nothing";
         EXPECT_EQ(usage_.n_cached, 0);
         EXPECT_EQ(stats().save_failures, 0);
         expect_nothing_leaks();
@@ -37,17 +37,17 @@ TEST_F(Pressure, ATextThatWasDroppedComesBackFromItsFile)
 TEST_F(Pressure, WhatAPromptHasInCommonIsFound)
 {
     start("qwen3");
-    const auto text = prompt(1, LONG);
-    auto longer = text;
-    const auto answer = run(text, "mine");
+    const auto tokens = prompt(1, LONG);
+    auto longer = tokens;
+    const auto answer = run(tokens, "mine");
     longer.insert(longer.end(), answer.begin(), answer.end());
     longer.resize(LONG + 60, 5);
-    auto other = text;
+    auto other = tokens;
     for (size_t i = 600; i < other.size(); i++) other[i] = 7;
     const auto of_longer = run(longer, nullptr, false), of_other = run(other, nullptr, false);
     const auto drop = [&](int seed) {
         fill(seed);
-        const int32_t before = static_cast<int32_t>(stats().found_texts);
+        const int32_t before = static_cast<int32_t>(stats().found_sequences);
         return before;
     };
     (void)drop(10);
@@ -59,19 +59,19 @@ TEST_F(Pressure, WhatAPromptHasInCommonIsFound)
     (void)drop(30);
     EXPECT_EQ(run(other, "mine"), of_other);
     EXPECT_EQ(usage_.n_cached, 600);
-    EXPECT_EQ(stats().found_texts, 2);
+    EXPECT_EQ(stats().found_sequences, 2);
     expect_nothing_leaks();
 }
 
 TEST_F(Pressure, FilesOfAnEarlierProcessAreFound)
 {
     start("tq", { "sessions.limit=8" });
-    const auto text = prompt(1, LONG);
-    const auto answer = run(text);
+    const auto tokens = prompt(1, LONG);
+    const auto answer = run(tokens);
     fill(2);
     stop();
     start("tq", { "sessions.limit=8" });
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
 }
 
@@ -85,10 +85,10 @@ TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
         "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots * 8) + "B";
     stop();
     start("tq", { states.c_str() });
-    const auto text = prompt(1, LONG);
-    auto longer = text;
+    const auto tokens = prompt(1, LONG);
+    auto longer = tokens;
     longer.push_back(5);
-    const auto answer = run(text);
+    const auto answer = run(tokens);
     fill(2);
     ASSERT_GT(stats().dropped_tokens, 0);
     Call call(longer, 1);
@@ -97,15 +97,15 @@ TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
     call.wait();
     ASSERT_EQ(call.usage.n_cached, 0) << "no file was looked for";
     for (int i = 0; i < 3; i++) (void)run(prompt(60 + i, 40)); /* no spare states are left */
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
-    EXPECT_EQ(stats().found_texts, 1);
+    EXPECT_EQ(stats().found_sequences, 1);
 }
 
-// Without a state nothing can continue the text of a recurrent model: it is saved before it loses
-// them, though there are pages for all. One state of a file comes back of 6 that are kept, after
-// the answer: for the prompt alone the file is no use.
-TEST_F(Pressure, ATextIsSavedBeforeItsStatesGo)
+// Without a state nothing can continue the sequence of a recurrent model: it is saved before it
+// loses them, though there are pages for all. One state of a file comes back of 6 that are kept,
+// after the answer: for the prompt alone the file is no use.
+TEST_F(Pressure, ASequenceIsSavedBeforeItsStatesGo)
 {
     for (const int n_states : { 8, 6 }) {
         start("tq", { "kv.policy.kept=0" });
@@ -115,31 +115,31 @@ TEST_F(Pressure, ATextIsSavedBeforeItsStatesGo)
             "memory.snapshots=" + std::to_string(each * (size_t)n_states) + "B";
         stop();
         start("tq", { states.c_str() });
-        const auto text = prompt(1, LONG);
-        const auto answer = run(text);
+        const auto tokens = prompt(1, LONG);
+        const auto answer = run(tokens);
         settle();
-        EXPECT_EQ(stats().saved_texts, 0);
+        EXPECT_EQ(stats().saved_sequences, 0);
         for (int i = 0; i < 12; i++) {
             (void)run(prompt(2 + i, 40));
             settle();
         }
         ASSERT_EQ(stats().dropped_tokens, 0);
-        EXPECT_EQ(stats().saved_texts, 1);
+        EXPECT_EQ(stats().saved_sequences, 1);
         EXPECT_EQ(stats().kept_states, n_states);
-        EXPECT_EQ(run(text), answer);
+        EXPECT_EQ(run(tokens), answer);
         EXPECT_EQ(usage_.n_cached, n_states == 8 ? LONG - 1 : 0) << usage_.reuse;
-        EXPECT_EQ(stats().found_texts, n_states == 8 ? 1 : 0);
+        EXPECT_EQ(stats().found_sequences, n_states == 8 ? 1 : 0);
         stop();
         std::filesystem::remove_all(folder_);
     }
 }
 
-// A text that came back with fewer states than its file has leaves the file as it is.
+// A sequence that came back with fewer states than its file has leaves the file as it is.
 TEST_F(Pressure, AFileKeepsItsStates)
 {
     start("tq", { "kv.policy.kept=0" });
-    const auto text = prompt(1, LONG);
-    const auto answer = run(text);
+    const auto tokens = prompt(1, LONG);
+    const auto answer = run(tokens);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     const std::string one =
@@ -152,7 +152,7 @@ TEST_F(Pressure, AFileKeepsItsStates)
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     stop();
     start("tq");
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
 }
 
@@ -162,8 +162,8 @@ TEST_F(Pressure, FilesThatAreGoneLeaveTheIndex)
 {
     for (const bool by_hand : { false, true }) {
         start("qwen3", { "sessions.limit=3" });
-        const auto text = prompt(1, LONG);
-        const auto answer = run(text);
+        const auto tokens = prompt(1, LONG);
+        const auto answer = run(tokens);
         EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
         stop();
         start("qwen3", { "sessions.limit=3" });
@@ -179,14 +179,14 @@ TEST_F(Pressure, FilesThatAreGoneLeaveTheIndex)
                     EXPECT_EQ(weir_sessions_delete(sessions_, info.name, &error_), WEIR_OK)
                         << error_.text;
         }
-        EXPECT_EQ(run(text), answer);
+        EXPECT_EQ(run(tokens), answer);
         EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
         stop();
         std::filesystem::remove_all(folder_);
     }
 }
 
-TEST_F(Pressure, ShortTextsAreNotWorthAFile)
+TEST_F(Pressure, ShortSequencesAreNotWorthAFile)
 {
     start("tq");
     for (int i = 0; i < 8; i++) (void)run(prompt(i, 400));
@@ -200,9 +200,9 @@ TEST_F(Pressure, ShortTextsAreNotWorthAFile)
 TEST_F(Pressure, NothingIsSavedUnasked)
 {
     start("tq", { "sessions.autosave=false" });
-    const auto text = prompt(1, LONG);
+    const auto tokens = prompt(1, LONG);
     for (int i = 0; i < 4; i++) (void)run(prompt(1 + i, LONG));
-    (void)run(text);
+    (void)run(tokens);
     EXPECT_EQ(usage_.n_cached, 0);
     EXPECT_EQ(handled(), 0);
     EXPECT_TRUE(list().empty());
@@ -211,21 +211,21 @@ TEST_F(Pressure, NothingIsSavedUnasked)
 TEST_F(Pressure, TheOldestFileGivesWay)
 {
     start("tq", { "sessions.limit=2" });
-    const auto text = prompt(1, LONG);
-    const auto answer = run(text);
+    const auto tokens = prompt(1, LONG);
+    const auto answer = run(tokens);
     fill(2, 6);
     EXPECT_EQ(list().size(), 2u);
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, 0) << "its file gave way";
     settle();
-    EXPECT_GT(stats().saved_texts, 2);
-    EXPECT_EQ(stats().replaced_texts, stats().saved_texts - 2);
+    EXPECT_GT(stats().saved_sequences, 2);
+    EXPECT_EQ(stats().replaced_sequences, stats().saved_sequences - 2);
     expect_nothing_leaks();
 }
 
-// With pages for all, a text loses its states; when its file is gone, too, it is saved again after
-// it was used.
-TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
+// With pages for all, a sequence loses its states; when its file is gone, too, it is saved again
+// after it was used.
+TEST_F(Pressure, ASequenceWhoseFileGaveWayIsSavedAgain)
 {
     start("tq", { "kv.policy.kept=0" });
     const weir_plan *const plan = weir_engine_plan_of(engine_);
@@ -233,8 +233,8 @@ TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
         "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots * 8) + "B";
     stop();
     start("tq", { "batch.max_sequences=48", states.c_str(), "sessions.limit=2" });
-    const auto text = prompt(1, LONG);
-    const auto answer = run(text);
+    const auto tokens = prompt(1, LONG);
+    const auto answer = run(tokens);
     int seed = 2;
     while (seed < 20 && list().empty()) fill(seed++, 1);
     ASSERT_EQ(list().size(), 1u);
@@ -246,12 +246,12 @@ TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
     };
     while (seed < 20 && has_file()) fill(seed++, 1);
     ASSERT_FALSE(has_file());
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, 0) << usage_.reuse;
     while (seed < 30 && !has_file()) fill(seed++, 1);
     EXPECT_TRUE(has_file());
     EXPECT_EQ(stats().dropped_tokens, 0);
-    auto longer = text;
+    auto longer = tokens;
     longer.insert(longer.end(), answer.begin(), answer.end());
     longer.push_back(5);
     (void)run(longer);
@@ -262,15 +262,15 @@ TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
 TEST_F(Pressure, AFullFolderTakesNoMore)
 {
     start("tq", { "sessions.limit=1" });
-    const auto text = prompt(1, 100), dropped = prompt(2, LONG);
-    (void)run(text);
-    const weir_session_wish wish = { "mine", nullptr, text.data(),
-                                     static_cast<int32_t>(text.size()) };
+    const auto tokens = prompt(1, 100), dropped = prompt(2, LONG);
+    (void)run(tokens);
+    const weir_session_wish wish = { "mine", nullptr, tokens.data(),
+                                     static_cast<int32_t>(tokens.size()) };
     weir_session_result result;
     ASSERT_EQ(weir_sessions_save(sessions_, &wish, &result, &error_), WEIR_OK) << error_.text;
     const auto answer = run(dropped);
     fill(3);
-    EXPECT_EQ(stats().saved_texts, 0);
+    EXPECT_EQ(stats().saved_sequences, 0);
     EXPECT_GT(stats().save_failures, 0);
     ASSERT_EQ(list().size(), 1u);
     EXPECT_STREQ(list()[0].name, "mine");

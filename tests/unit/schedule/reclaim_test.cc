@@ -30,11 +30,11 @@ class Reclaim : public Prefix {
         self->held_ = {};
         return true;
     }
-    static bool preempt(void *user, const weir_kv_sequence *behind)
+    static bool preempt(void *user, const weir_kv_sequence *after)
     {
         Reclaim *const self = static_cast<Reclaim *>(user);
         self->asked_.push_back("preempt");
-        self->behind_ = behind;
+        self->after_ = after;
         return self->n_preemptible_-- > 0;
     }
     static weir_kv_sequence *running(void *user, int32_t i)
@@ -74,14 +74,14 @@ class Reclaim : public Prefix {
             EXPECT_EQ(counts_[i].n > 0, is_listed) << "step " << i;
         }
     }
-    bool is_cached(const Text &t)
+    bool is_cached(const Tokens &t)
     {
         return weir_prefix_match_length(
                    prefix_, t.data(), static_cast<int32_t>(t.size()), nullptr
                ) > 0;
     }
-    /* A text that is cached and that a sequence shares. */
-    weir_kv_sequence share(const Text &t)
+    /* A cached sequence that another one shares. */
+    weir_kv_sequence share(const Tokens &t)
     {
         keep(t, nullptr);
         weir_kv_sequence s = sequence(t);
@@ -92,7 +92,7 @@ class Reclaim : public Prefix {
     std::vector<std::string> asked_;
     weir_reclaim_count counts_[WEIR_RECLAIM_STEPS] = {};
     weir_kv_sequence held_ = {}, *running_ = nullptr;
-    const weir_kv_sequence *behind_ = nullptr;
+    const weir_kv_sequence *after_ = nullptr;
     int n_preemptible_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Reclaim, ::testing::Values(Kind{ false, false }), kind_name);
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Reclaim, ::testing::Values(Kind{ false, false })
 TEST_P(Reclaim, WhatIsFreeCostsNothing)
 {
     open(4 * block, 40, 0);
-    keep(text(128, 1), nullptr);
+    keep(tokens(128, 1), nullptr);
     for (const auto caller : { WEIR_RECLAIM_FOR_STEP, WEIR_RECLAIM_FOR_SESSION })
         EXPECT_EQ(reclaim(caller, 2), WEIR_OK);
     expect_steps({});
@@ -110,18 +110,18 @@ TEST_P(Reclaim, WhatIsFreeCostsNothing)
 TEST_P(Reclaim, APrefixGoesBeforeASaveIsStopped)
 {
     open(6 * block, 40, 0);
-    held_ = share(text(128, 1));
-    keep(text(128, 2), nullptr);
-    keep(text(128, 3), nullptr);
+    held_ = share(tokens(128, 1));
+    keep(tokens(128, 2), nullptr);
+    keep(tokens(128, 3), nullptr);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 2), WEIR_OK);
-    EXPECT_FALSE(is_cached(text(128, 2))) << "the least recently used one";
-    EXPECT_TRUE(is_cached(text(128, 3)));
+    EXPECT_FALSE(is_cached(tokens(128, 2))) << "the least recently used one";
+    EXPECT_TRUE(is_cached(tokens(128, 3)));
     expect_steps({ WEIR_RECLAIM_CACHED });
     EXPECT_EQ(counts_[WEIR_RECLAIM_CACHED].pages, 2 * block);
     EXPECT_TRUE(asked_.empty());
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 6), WEIR_OK) << "all there is";
     EXPECT_EQ(asked_, std::vector<std::string>{ "release" });
-    EXPECT_FALSE(is_cached(text(128, 1)));
+    EXPECT_FALSE(is_cached(tokens(128, 1)));
     EXPECT_GT(counts_[WEIR_RECLAIM_SAVED].pages, 0);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 7), WEIR_EFULL);
     if (held_.store != nullptr) weir_kv_sequence_close(&held_);
@@ -130,7 +130,7 @@ TEST_P(Reclaim, APrefixGoesBeforeASaveIsStopped)
 TEST_P(Reclaim, ASessionStopsNoSaveAndPreemptsNothing)
 {
     open(4 * block, 40, 0);
-    held_ = share(text(128, 1));
+    held_ = share(tokens(128, 1));
     n_preemptible_ = 1;
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_SESSION, 3), WEIR_EFULL);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_SESSION_FULL, 3), WEIR_EFULL);
@@ -142,9 +142,9 @@ TEST_P(Reclaim, ASessionStopsNoSaveAndPreemptsNothing)
 TEST_P(Reclaim, ATableTakesFromSequencesOnly)
 {
     open(8 * block, 40, 0, 0, 0, 2 * WEIR_KV_TABLE_UNIT);
-    keep(text(128, 2), nullptr);
-    held_ = share(text(128, 1));
-    weir_kv_sequence s = sequence(text(64, 3));
+    keep(tokens(128, 2), nullptr);
+    held_ = share(tokens(128, 1));
+    weir_kv_sequence s = sequence(tokens(64, 3));
     ASSERT_TRUE(compute(&s, 64));
     ASSERT_EQ(weir_kv_store_free(store_).tables, 0);
     n_preemptible_ = 1;
@@ -156,8 +156,8 @@ TEST_P(Reclaim, ATableTakesFromSequencesOnly)
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, {}, nullptr, 2), WEIR_OK);
     EXPECT_EQ(asked_, (std::vector<std::string>{ "release", "release", "preempt" }));
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, {}, nullptr, 2), WEIR_EFULL);
-    EXPECT_TRUE(is_cached(text(128, 1)));
-    EXPECT_TRUE(is_cached(text(128, 2)));
+    EXPECT_TRUE(is_cached(tokens(128, 1)));
+    EXPECT_TRUE(is_cached(tokens(128, 2)));
     weir_kv_sequence_close(&s);
     if (held_.store != nullptr) weir_kv_sequence_close(&held_);
 }
@@ -166,14 +166,14 @@ TEST_P(Reclaim, ATableTakesFromSequencesOnly)
 TEST_P(Reclaim, AStepThatWasRefusedPreemptsLast)
 {
     open(4 * block, 40, 0);
-    held_ = share(text(128, 1));
+    held_ = share(tokens(128, 1));
     n_preemptible_ = 1;
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 3), WEIR_OK);
     EXPECT_EQ(asked_, std::vector<std::string>{ "release" });
     asked_.clear();
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 3), WEIR_OK);
     EXPECT_EQ(asked_, (std::vector<std::string>{ "release", "preempt" }));
-    EXPECT_EQ(behind_, nullptr);
+    EXPECT_EQ(after_, nullptr);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 3), WEIR_EFULL);
     expect_steps({ WEIR_RECLAIM_SAVED, WEIR_RECLAIM_PREEMPT });
 }
@@ -181,7 +181,7 @@ TEST_P(Reclaim, AStepThatWasRefusedPreemptsLast)
 TEST_P(Reclaim, TheLastSequenceTakesItsPageBackFromTheCache)
 {
     open(2 * block, 40, 0);
-    weir_kv_sequence s = share(text(100, 1));
+    weir_kv_sequence s = share(tokens(100, 1));
     weir_batch_item item = {};
     item.sequence = &s;
     item.n_rows = 1;
@@ -198,16 +198,16 @@ TEST_P(Reclaim, TheLastSequenceTakesItsPageBackFromTheCache)
 TEST_P(Reclaim, APolicyLeavesSavesAlone)
 {
     open(4 * block, 40, 0);
-    weir_kv_sequence s = share(text(128, 1));
-    held_ = share(text(128, 2));
+    weir_kv_sequence s = share(tokens(128, 1));
+    held_ = share(tokens(128, 2));
     n_preemptible_ = 1;
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_POLICY, 1, {}, &s), WEIR_OK);
-    EXPECT_FALSE(is_cached(text(128, 1))) << "the copy of the sequence itself";
+    EXPECT_FALSE(is_cached(tokens(128, 1))) << "the copy of the sequence itself";
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_POLICY, 1, {}, &s), WEIR_EFULL);
     EXPECT_TRUE(asked_.empty());
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_POLICY_FULL, 1, {}, &s), WEIR_OK);
     EXPECT_EQ(asked_, std::vector<std::string>{ "preempt" });
-    EXPECT_EQ(behind_, &s);
+    EXPECT_EQ(after_, &s);
     expect_steps({ WEIR_RECLAIM_SHARED, WEIR_RECLAIM_PREEMPT });
     weir_kv_sequence_close(&s);
     weir_kv_sequence_close(&held_);
@@ -218,17 +218,17 @@ TEST_P(Reclaim, APolicyLeavesSavesAlone)
 TEST_P(Reclaim, MemoryIsFreedByMovingDown)
 {
     open(10 * block, 40, 0, 6 * block);
-    weir_kv_sequence s = sequence(text(192, 1));
+    weir_kv_sequence s = sequence(tokens(192, 1));
     ASSERT_TRUE(compute(&s, 192));
     running_ = &s;
-    keep(text(64, 2), nullptr);
+    keep(tokens(64, 2), nullptr);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 1), WEIR_OK);
     expect_steps({ WEIR_RECLAIM_DEMOTE_CACHED });
     EXPECT_EQ(counts_[WEIR_RECLAIM_DEMOTE_CACHED].pages, block);
-    EXPECT_TRUE(is_cached(text(64, 2)));
+    EXPECT_TRUE(is_cached(tokens(64, 2)));
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 2), WEIR_OK);
     expect_steps({ WEIR_RECLAIM_DEMOTE_CACHED, WEIR_RECLAIM_DEMOTE_RUNNING });
-    EXPECT_TRUE(is_cached(text(64, 2)));
+    EXPECT_TRUE(is_cached(tokens(64, 2)));
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 4), WEIR_EFULL);
     EXPECT_NE(
         std::string(error_.text)
@@ -257,10 +257,10 @@ TEST_P(Reclaim, ANeedWaitsForMoves)
                                       pread };
     open(10 * block, 40, 0, 6 * block); /* memory of four blocks */
     weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &slow);
-    weir_kv_sequence s = sequence(text(192, 1));
+    weir_kv_sequence s = sequence(tokens(192, 1));
     ASSERT_TRUE(compute(&s, 192));
     running_ = &s;
-    keep(text(64, 2), nullptr);
+    keep(tokens(64, 2), nullptr);
     support::write_gate = &disk;
     weir_reclaim_need need = {};
     for (int i = 0; i < 2; i++) {
@@ -270,7 +270,7 @@ TEST_P(Reclaim, ANeedWaitsForMoves)
     }
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 8, {}, nullptr, 0, &need), WEIR_EFULL);
     EXPECT_TRUE(need.waits) << "the dropped block is held";
-    EXPECT_FALSE(is_cached(text(64, 2)));
+    EXPECT_FALSE(is_cached(tokens(64, 2)));
     EXPECT_FALSE(disk.was_late);
     support::write_gate = nullptr;
     disk.open();
@@ -297,19 +297,19 @@ TEST_P(Reclaim, ANeedTriesADiskOnce)
     open(10 * block, 40, 0, 6 * block);
     weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &failing);
     for (int round = 1; round <= 2; round++) {
-        weir_kv_sequence s = sequence(text(192, 1));
+        weir_kv_sequence s = sequence(tokens(192, 1));
         weir_reclaim_need need = {};
         weir_status status;
         ASSERT_TRUE(compute(&s, 192));
         running_ = &s;
-        keep(text(64, 1 + round), nullptr);
+        keep(tokens(64, 1 + round), nullptr);
         n_writes = 0;
         EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 1, {}, nullptr, 0, &need), WEIR_EFULL);
         ASSERT_TRUE(need.waits);
         EXPECT_EQ(weir_kv_moves_end(store_, true, &status, &error_), 1);
         EXPECT_EQ(status, WEIR_EIO);
         EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 1, {}, nullptr, 0, &need), WEIR_OK);
-        EXPECT_FALSE(is_cached(text(64, 1 + round))) << "it is dropped";
+        EXPECT_FALSE(is_cached(tokens(64, 1 + round))) << "it is dropped";
         EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 2, {}, nullptr, 0, &need), WEIR_EFULL);
         ASSERT_TRUE(need.waits) << "a new need";
         EXPECT_EQ(weir_kv_moves_end(store_, true, &status, &error_), 1);
@@ -322,9 +322,9 @@ TEST_P(Reclaim, ANeedTriesADiskOnce)
     }
 }
 
-/* While the disk takes nothing, what is free there is of no use, nor are cached texts there: only
- * pages near the kernels count, and a request that finds too few of them is let in when no other
- * one runs. */
+/* While the disk takes nothing, what is free there is of no use, nor are cached sequences there:
+ * only pages near the kernels count, and a request that finds too few of them is let in when no
+ * other one runs. */
 TEST_P(Reclaim, AFailingDiskHasNoFreePages)
 {
     open(10 * block, 40, 0, 6 * block);
@@ -335,7 +335,7 @@ TEST_P(Reclaim, AFailingDiskHasNoFreePages)
         EXPECT_EQ(free.sinks, 0);
         return weir_kv_pages_others(free) / block;
     };
-    keep(text(192, 1), nullptr);
+    keep(tokens(192, 1), nullptr);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 3), WEIR_OK);
     EXPECT_EQ(weir_prefix_idle_cold(prefix_), 2);
     EXPECT_EQ(free_blocks(), 10);
@@ -344,10 +344,10 @@ TEST_P(Reclaim, AFailingDiskHasNoFreePages)
     weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &failing);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 4), WEIR_OK) << "by dropping what is in memory";
     EXPECT_TRUE(weir_kv_lower_tier_fails(store_));
-    keep(text(64, 2), nullptr);
+    keep(tokens(64, 2), nullptr);
     EXPECT_EQ(free_blocks(), 4) << "three free ones, and one that is cached in memory";
     EXPECT_TRUE(weir_tiers_may_try(store_, &holders));
-    weir_kv_sequence s = sequence(text(64, 3));
+    weir_kv_sequence s = sequence(tokens(64, 3));
     ASSERT_TRUE(compute(&s, 64));
     running_ = &s;
     EXPECT_EQ(free_blocks(), 3);

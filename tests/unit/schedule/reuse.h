@@ -53,7 +53,8 @@ inline void Reuse::random_schedule(
         plan = weir_engine_plan_of(engine_);
     }
     const size_t fixed = weir_plan_total(plan) - plan->kv;
-    /* The sinks of four sequences and one kept text, and some more where little else is left. */
+    /* The sinks of four sequences and one cached sequence, and some more where little else is
+     * left. */
     const size_t first = (size_t)(plan->facts.sink_tokens * plan->facts.kv_bytes_per_sink) * 5,
                  slack = n_sinks > 0 ? 64 << 10 : 0;
     const std::string memory =

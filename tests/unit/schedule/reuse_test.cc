@@ -12,16 +12,16 @@ TEST_F(Reuse, APromptAndWhatContinuesItAreFoundAgain)
 {
     for (const char *const model : { "tq", "qwen3", "mistral" }) {
         open(model, 2);
-        const auto text = prompt(1, 200);
-        const auto cold = run(text, nullptr, false);
+        const auto tokens = prompt(1, 200);
+        const auto cold = run(tokens, nullptr, false);
         EXPECT_EQ(usage_.n_cached, 0);
-        EXPECT_EQ(run(text), cold);
+        EXPECT_EQ(run(tokens), cold);
         EXPECT_EQ(usage_.n_cached, 0) << "what did not ask for it was not kept";
-        EXPECT_EQ(run(text), cold);
+        EXPECT_EQ(run(tokens), cold);
         EXPECT_EQ(usage_.n_cached, 199) << model << ": " << usage_.reuse;
-        EXPECT_EQ(run(text, nullptr, false), cold);
+        EXPECT_EQ(run(tokens, nullptr, false), cold);
         EXPECT_EQ(usage_.n_cached, 0);
-        auto turn = text;
+        auto turn = tokens;
         turn.insert(turn.end(), cold.begin(), cold.end());
         const auto more = prompt(2, 30);
         turn.insert(turn.end(), more.begin(), more.end());
@@ -29,9 +29,9 @@ TEST_F(Reuse, APromptAndWhatContinuesItAreFoundAgain)
         EXPECT_EQ(usage_.n_cached, 200 + 11)
             << model << ": the last token of an answer is not computed";
         EXPECT_EQ(run(turn, nullptr, false), warm);
-        EXPECT_EQ(run(text, "salt"), cold);
+        EXPECT_EQ(run(tokens, "salt"), cold);
         EXPECT_EQ(usage_.n_cached, 0);
-        EXPECT_STREQ(usage_.reuse, "nothing is kept under this salt");
+        EXPECT_STREQ(usage_.reuse, "nothing is cached under this salt");
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
@@ -41,15 +41,15 @@ TEST_F(Reuse, APromptAndWhatContinuesItAreFoundAgain)
 TEST_F(Reuse, StatesAreKeptWhereTurnsBegin)
 {
     open("tq", 2);
-    auto text = prompt(1, 200);
-    Call first(text, 12);
+    auto tokens = prompt(1, 200);
+    Call first(tokens, 12);
     first.request.cache_prompt = true;
     first.request.turn_starts[0] = 190;
     first.request.turn_starts[1] = 150;
     ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
     first.wait();
     for (const int differs : { 195, 190, 160 }) {
-        auto other = text;
+        auto other = tokens;
         other[(size_t)differs] += 1;
         other.resize(220, 5);
         const auto warm = run(other);
@@ -62,9 +62,9 @@ TEST_F(Reuse, StatesAreKeptWhereTurnsBegin)
 TEST_F(Reuse, OffIsOff)
 {
     open("tq", 2, nullptr, 512, 0, { "kv.reuse=off" });
-    const auto text = prompt(1, 200);
-    const auto cold = run(text);
-    EXPECT_EQ(run(text), cold);
+    const auto tokens = prompt(1, 200);
+    const auto cold = run(tokens);
+    EXPECT_EQ(run(tokens), cold);
     EXPECT_EQ(usage_.n_cached, 0);
 }
 
@@ -86,8 +86,8 @@ TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswers)
     EXPECT_GT(blocks_read_, 250);
 }
 
-// Few texts find room for their sinks, so kept ones are dropped for them while there is room for
-// all else.
+// Few sequences find room for their sinks, so kept ones are dropped for them while there is room
+// for all else.
 TEST_F(Reuse, RandomSchedulesWithSinksGiveColdAnswers)
 {
     unsigned seed = 1;
@@ -104,21 +104,21 @@ TEST_F(Reuse, RandomSchedulesWithSinksGiveColdAnswers)
 
 // The state at the last page's end before the end of the turn is kept, and the one before it is
 // not.
-TEST_F(Reuse, PagedTextsContinueAtWholePages)
+TEST_F(Reuse, PagedSequencesContinueAtWholePages)
 {
     for (const char *const model : { "tq", "qwen3" }) {
         open(model, 2, nullptr, 1024, 0, { "kv.format=int8/kivi4" });
-        auto text = prompt(1, 200);
-        const auto cold = run(text, nullptr, true, 300);
-        EXPECT_EQ(run(text, nullptr, true, 300), cold);
+        auto tokens = prompt(1, 200);
+        const auto cold = run(tokens, nullptr, true, 300);
+        EXPECT_EQ(run(tokens, nullptr, true, 300), cold);
         EXPECT_EQ(usage_.n_cached, 192) << model << ": " << usage_.reuse;
-        text.insert(text.end(), cold.begin(), cold.end());
-        text.resize(text.size() + 20, 5);
-        const auto warm = run(text);
+        tokens.insert(tokens.end(), cold.begin(), cold.end());
+        tokens.resize(tokens.size() + 20, 5);
+        const auto warm = run(tokens);
         EXPECT_EQ(usage_.n_cached, 448) << model << ": 499 rows were computed";
-        EXPECT_EQ(run(text, nullptr, false), warm);
-        text.resize(400);
-        (void)run(text, nullptr, true, 1);
+        EXPECT_EQ(run(tokens, nullptr, false), warm);
+        tokens.resize(400);
+        (void)run(tokens, nullptr, true, 1);
         EXPECT_EQ(usage_.n_cached, strcmp(model, "tq") == 0 ? 192 : 384) << model;
         weir_engine_close(engine_);
         engine_ = nullptr;

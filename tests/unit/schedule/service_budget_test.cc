@@ -9,7 +9,7 @@ using support::Call;
 using support::Service;
 
 /* What others see while a request runs, and after it. */
-TEST_F(Service, SequencesAndKeptTextsAreCountedInBytes)
+TEST_F(Service, SequencesAndCachedSequencesAreCountedInBytes)
 {
     struct Look {
         weir_service *service;
@@ -115,7 +115,7 @@ TEST_F(Service, ABudgetHoldsBackOnlyItsOwnClient)
             ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
         }
         if (round == 2)
-            weir_job_cancel(calls[4]->job); /* in the queue, behind others of its client */
+            weir_job_cancel(calls[4]->job); /* in the queue, after others of its client */
         hold.unlock();
         for (size_t i = 0; i < 10; i++) {
             calls[i]->wait();

@@ -77,8 +77,8 @@ TEST_F(Service, WhatIsFreeIsKnownBeforeTheFirstStep)
     EXPECT_EQ(stats.kv_bytes_used, 0);
 }
 
-/* More sequences than the sinks of kept texts leave room for, and choices that fork inside their
- * sinks. */
+/* More sequences than the sinks of cached sequences leave room for, and choices that fork inside
+ * their sinks. */
 TEST_F(Service, SinksAreThereForAllWhoRun)
 {
     const std::vector<const char *> settings = { "kv.format=turbo4", "kv.wide_sinks=128" };
@@ -110,9 +110,9 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     calls.clear();
 }
 
-/* More sinks than the window has tokens: all pages of every text are, and there is room for no
+/* More sinks than the window has tokens: all pages of every sequence are, and there is room for no
  * others. */
-TEST_F(Service, SinksMayBeAllOfAText)
+TEST_F(Service, SinksMayBeAllOfASequence)
 {
     for (const char *const format : { "kv.format=turbo4", "kv.format=kivi4" }) {
         open("qwen3", 3, nullptr, 256, 0, { format, "kv.wide_sinks=65536" });

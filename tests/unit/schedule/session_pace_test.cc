@@ -103,9 +103,9 @@ TEST_F(Pace, AnAutomaticSaveDoesNotPauseWhileNothingRuns)
     support::Gate disk;
     begin_saving(&disk);
     disk.open();
-    for (int i = 0; i < 4000 && stats().saved_texts == 0; i++)
+    for (int i = 0; i < 4000 && stats().saved_sequences == 0; i++)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(stats().saved_texts, 1);
+    EXPECT_EQ(stats().saved_sequences, 1);
     EXPECT_EQ(pauses(), 0);
 }
 
@@ -114,9 +114,9 @@ TEST_F(Pace, AnAutomaticSavePausesWhileASequenceRuns)
     support::Gate disk;
     begin_saving(&disk);
     pause_with_a_sequence(&disk);
-    EXPECT_EQ(stats().saved_texts, 0) << "it did not pause";
+    EXPECT_EQ(stats().saved_sequences, 0) << "it did not pause";
     settle(); /* looks again: nothing runs */
-    EXPECT_EQ(stats().saved_texts, 1);
+    EXPECT_EQ(stats().saved_sequences, 1);
     EXPECT_EQ(pauses(), 1);
 }
 
@@ -149,12 +149,12 @@ TEST_F(Pace, MemoryThatIsNeededEndsAPause)
 TEST_F(Pace, ASaveThatIsAskedForPausesWhileASequenceRuns)
 {
     start("qwen3", { "sessions.autosave=false" });
-    const auto text = prompt(1, LONG);
-    (void)run(text);
+    const auto tokens = prompt(1, LONG);
+    (void)run(tokens);
     support::Gate disk;
     file_gate::writes = &disk;
     weir_status status = WEIR_EIO;
-    std::thread saving([&] { status = save("long", text); });
+    std::thread saving([&] { status = save("long", tokens); });
     ASSERT_TRUE(disk.wait_until_reached());
     stop_time();
     pause_with_a_sequence(&disk);

@@ -54,9 +54,9 @@ TEST_F(Session, AConversationGoesOnAfterARestart)
 {
     for (const char *const model : { "tq", "qwen3", "mistral" }) {
         start(model);
-        const auto text = prompt(1, 200);
-        const auto answer = run(text);
-        auto turn = text;
+        const auto tokens = prompt(1, 200);
+        const auto answer = run(tokens);
+        auto turn = tokens;
         turn.insert(turn.end(), answer.begin(), answer.end());
         ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
         EXPECT_EQ(result_.n_tokens, 211);
@@ -84,7 +84,7 @@ TEST_F(Session, AConversationGoesOnAfterARestart)
     }
 }
 
-// In formats that code a page as a whole, a text is saved up to its last whole page; pages of
+// In formats that code a page as a whole, a sequence is saved up to its last whole page; pages of
 // layers and sides are of their own sizes.
 TEST_F(Session, ACodedConversationGoesOnAfterARestart)
 {
@@ -124,33 +124,33 @@ TEST_F(Session, AConversationWithSinksGoesOnAfterARestart)
     }
 }
 
-TEST_F(Session, ARequestNamesItsText)
+TEST_F(Session, ARequestNamesItsSequence)
 {
     start("tq");
-    const auto text = prompt(1, 150);
+    const auto tokens = prompt(1, 150);
     EXPECT_EQ(save("talk"), WEIR_ENOTFOUND);
     EXPECT_NE(strstr(error_.text, "no request has used"), nullptr) << error_.text;
-    const auto answer = run(text, "talk", "mine");
+    const auto answer = run(tokens, "talk", "mine");
     ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
     EXPECT_EQ(result_.n_tokens, 161);
     stop();
     start("tq");
     ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, 0) << "under another salt";
-    EXPECT_EQ(run(text, nullptr, "mine"), answer);
+    EXPECT_EQ(run(tokens, nullptr, "mine"), answer);
     EXPECT_EQ(usage_.n_cached, 149);
     ASSERT_EQ(save("talk"), WEIR_OK) << "a restored text has its name: " << error_.text;
     EXPECT_EQ(save("other", prompt(5, 90)), WEIR_ENOTFOUND);
 }
 
-TEST_F(Session, ANamedTextThatWasDroppedComesBack)
+TEST_F(Session, ANamedSequenceThatWasDroppedComesBack)
 {
     start("tq");
-    const auto text = prompt(1, 150);
+    const auto tokens = prompt(1, 150);
     EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK)
         << "a name without a file is fine";
-    const auto answer = run(text, "talk");
+    const auto answer = run(tokens, "talk");
     ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
     std::filesystem::rename(path("talk"), path("away"));
     EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK)
@@ -158,25 +158,25 @@ TEST_F(Session, ANamedTextThatWasDroppedComesBack)
     std::filesystem::rename(path("away"), path("talk"));
     for (int i = 2; i < 20; i++) (void)run(prompt(i, 400)); // a pool of two windows of 512
     EXPECT_EQ(save("talk"), WEIR_ENOTFOUND) << "it was dropped";
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     ASSERT_EQ(usage_.n_cached, 0);
     for (int i = 2; i < 20; i++) (void)run(prompt(i, 400));
     ASSERT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK) << error_.text;
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, 149);
     std::filesystem::resize_file(path("talk"), 5000);
     for (int i = 2; i < 20; i++) (void)run(prompt(i, 400));
     EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_EFORMAT);
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
 }
 
 TEST_F(Session, WhatIsInMemoryAtTheEndIsThereAtTheStart)
 {
     start("tq", { "sessions.limit=3" });
-    std::vector<std::vector<int32_t>> texts, answers;
+    std::vector<std::vector<int32_t>> prompts, answers;
     for (int i = 0; i < 5; i++) {
-        texts.push_back(prompt(20 + i, 100 + 10 * i));
-        answers.push_back(run(texts.back(), i == 3 ? "named" : nullptr));
+        prompts.push_back(prompt(20 + i, 100 + 10 * i));
+        answers.push_back(run(prompts.back(), i == 3 ? "named" : nullptr));
     }
     EXPECT_EQ(weir_engine_save_sessions(engine_), 3);
     EXPECT_EQ(list().size(), 3u);
@@ -186,24 +186,24 @@ TEST_F(Session, WhatIsInMemoryAtTheEndIsThereAtTheStart)
     start("tq", { "sessions.limit=3" });
     EXPECT_EQ(weir_engine_restore_sessions(engine_), 3);
     for (int i = 4; i >= 0; i--) {
-        EXPECT_EQ(run(texts[(size_t)i]), answers[(size_t)i]);
-        EXPECT_EQ(usage_.n_cached, i >= 2 ? (int)texts[(size_t)i].size() - 1 : 0) << i;
+        EXPECT_EQ(run(prompts[(size_t)i]), answers[(size_t)i]);
+        EXPECT_EQ(usage_.n_cached, i >= 2 ? (int)prompts[(size_t)i].size() - 1 : 0) << i;
     }
     stop();
 }
 
-TEST_F(Session, ALongerTextReplacesItsBeginning)
+TEST_F(Session, ALongerSequenceReplacesItsBeginning)
 {
     start("tq");
-    auto text = prompt(1, 130);
-    auto answer = run(text);
+    auto tokens = prompt(1, 130);
+    auto answer = run(tokens);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     stop();
     start("tq");
     EXPECT_EQ(weir_engine_restore_sessions(engine_), 1);
-    text.insert(text.end(), answer.begin(), answer.end());
-    text.push_back(7);
-    (void)run(text);
+    tokens.insert(tokens.end(), answer.begin(), answer.end());
+    tokens.push_back(7);
+    (void)run(tokens);
     EXPECT_EQ(usage_.n_cached, 141);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     ASSERT_EQ(list().size(), 1u);
@@ -265,13 +265,13 @@ TEST_F(Session, BadNamesAreNoPaths)
 TEST_F(Session, WrongFilesAreRefused)
 {
     start("qwen3");
-    const auto text = prompt(1, 200);
-    (void)run(text);
-    ASSERT_EQ(save("foreign", text), WEIR_OK);
+    const auto tokens = prompt(1, 200);
+    (void)run(tokens);
+    ASSERT_EQ(save("foreign", tokens), WEIR_OK);
     stop();
     start("tq");
-    const auto answer = run(text);
-    ASSERT_EQ(save("good", text), WEIR_OK);
+    const auto answer = run(tokens);
+    ASSERT_EQ(save("good", tokens), WEIR_OK);
     std::ifstream in(path("good"), std::ios::binary);
     const std::string good((std::istreambuf_iterator<char>(in)), {});
     const auto put = [&](const std::string &bytes) {
@@ -300,7 +300,7 @@ TEST_F(Session, WrongFilesAreRefused)
     std::filesystem::remove(path("bad"));
     std::filesystem::create_symlink(path("good"), path("bad"));
     EXPECT_EQ(restore("bad"), WEIR_EIO);
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(usage_.n_cached, 199);
     EXPECT_EQ(pages_used_when_idle(), 0);
     int n_usable = 0;
@@ -314,7 +314,7 @@ TEST_F(Session, WrongFilesAreRefused)
 }
 
 // Files that somebody else keeps account of: states of documents.
-TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
+TEST_F(Session, ASequenceGoesToAFileAnywhereAndComesBack)
 {
     const std::string file = std::string(getenv("TEST_TMPDIR")) + "/a.state";
     const weir_state_wish exact = { 0, 0 };
@@ -324,22 +324,22 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
     };
     for (const char *const model : { "tq", "qwen3" }) {
         start(model, { "sessions.limit=1" });
-        const auto text = prompt(1, 200);
+        const auto tokens = prompt(1, 200);
         (void)run(prompt(7, 100));
         ASSERT_EQ(save("full", prompt(7, 100)), WEIR_OK) << error_.text;
-        Call document(text, 0);
+        Call document(tokens, 0);
         document.request.cache_prompt = true;
         ASSERT_EQ(document.submit(service_, &error_), WEIR_OK) << error_.text;
         document.wait();
         document.release();
-        const weir_session_wish wish = { "state", nullptr, text.data(), 200 };
+        const weir_session_wish wish = { "state", nullptr, tokens.data(), 200 };
         ASSERT_EQ(
             weir_sessions_write_state(sessions_, &wish, &exact, file.c_str(), &result_, &error_),
             WEIR_OK
         ) << error_.text;
         EXPECT_EQ(result_.n_tokens, 200);
         EXPECT_EQ(list().size(), 1u);
-        auto turn = text;
+        auto turn = tokens;
         turn.resize(230, 5);
         const auto uninterrupted = run(turn, nullptr, nullptr, false);
         stop();
@@ -378,9 +378,9 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
 TEST_F(Session, AFolderThatTakesNothing)
 {
     start("tq");
-    const auto text = prompt(1, 100);
-    const auto answer = run(text);
-    ASSERT_EQ(save("talk", text), WEIR_OK);
+    const auto tokens = prompt(1, 100);
+    const auto answer = run(tokens);
+    ASSERT_EQ(save("talk", tokens), WEIR_OK);
     const auto size = std::filesystem::file_size(path("talk"));
     if (geteuid() ==
         0) { // may write anywhere: what stands in the way is a file of the folder's name
@@ -389,7 +389,7 @@ TEST_F(Session, AFolderThatTakesNothing)
     } else {
         ASSERT_EQ(chmod(folder_.c_str(), 0500), 0);
     }
-    EXPECT_EQ(save("talk", text), WEIR_EIO);
+    EXPECT_EQ(save("talk", tokens), WEIR_EIO);
     EXPECT_NE(strstr(error_.text, folder_.c_str()), nullptr) << error_.text;
     EXPECT_EQ(weir_engine_save_sessions(engine_), 0);
     if (geteuid() == 0) {
@@ -399,7 +399,7 @@ TEST_F(Session, AFolderThatTakesNothing)
         ASSERT_EQ(chmod(folder_.c_str(), 0700), 0);
     }
     EXPECT_EQ(std::filesystem::file_size(path("talk")), size);
-    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(run(tokens), answer);
     EXPECT_EQ(restore("talk"), WEIR_OK) << error_.text;
 }
 
@@ -425,9 +425,9 @@ TEST_F(Session, WhatAKilledProcessLeftIsSweptUp)
 TEST_F(Session, NoRoomIsSaidAndNothingIsLost)
 {
     start("qwen3");
-    const auto text = prompt(1, 400);
-    (void)run(text);
-    ASSERT_EQ(save("long", text), WEIR_OK);
+    const auto tokens = prompt(1, 400);
+    (void)run(tokens);
+    ASSERT_EQ(save("long", tokens), WEIR_OK);
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     const std::string memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
     stop();
@@ -453,7 +453,7 @@ TEST_F(Session, NoRoomIsSaidAndNothingIsLost)
     EXPECT_EQ(status, WEIR_EFULL);
     EXPECT_NE(said.find("memory.host"), std::string::npos) << said;
     EXPECT_EQ(restore("long"), WEIR_OK) << error_.text;
-    (void)run(text);
+    (void)run(tokens);
     EXPECT_EQ(usage_.n_cached, 399);
 }
 

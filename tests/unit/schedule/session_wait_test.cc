@@ -41,10 +41,10 @@ class Waiting : public support::Folder {
 TEST_F(Waiting, ARequestThatWaitsForPagesOfASessionSleeps)
 {
     start("qwen3");
-    const auto text = prompt(1, 400), other = prompt(2, 440);
-    (void)run(text);
+    const auto tokens = prompt(1, 400), other = prompt(2, 440);
+    (void)run(tokens);
     const auto want = run(other);
-    ASSERT_EQ(save("long", text), WEIR_OK) << error_.text;
+    ASSERT_EQ(save("long", tokens), WEIR_OK) << error_.text;
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     const std::string memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
     stop();

@@ -97,7 +97,7 @@ TEST_F(Sharing, CommonBeginningsAreComputedOnce)
     }
 }
 
-/* Texts under other salts, or that may not be cached, are not shared. */
+/* Sequences under other salts, or that may not be cached, are not shared. */
 TEST_F(Sharing, OnlyWhatMayBeShared)
 {
     open("qwen3", 4);
@@ -189,7 +189,8 @@ TEST_F(Sharing, SixteenEqualPromptsCostOne)
     }
 }
 
-/* Policies that need no more than rows or the last queries take rows of the tree, others a point. */
+/* Policies that need no more than rows or the last queries take rows of the tree, others a
+ * point. */
 TEST_F(Sharing, EqualPromptsUnderAPolicyAreComputedOnce)
 {
     enum { N = 4, ROWS = 700, ANSWER = 4, WINDOW = 8 };
@@ -267,7 +268,7 @@ TEST_F(Sharing, SixteenAskersOfOneDocumentRunAtOnce)
     }
 }
 
-/* Another question behind a document in the same message: where the two part was not known when the
+/* Another question after a document in the same message: where the two part was not known when the
  * first was computed. */
 TEST_F(Sharing, AnotherQuestionReusesTheDocument)
 {
@@ -325,8 +326,8 @@ TEST_F(Sharing, StepsHaveTheirLimit)
     EXPECT_LE(stats().steps - before, 10);
 }
 
-/* Beside sequences that decode: the deeper a prompt is, the more its attention costs. */
-TEST_F(Sharing, RowsBehindManyPastOnesCountMore)
+/* Next to sequences that decode: the deeper a prompt is, the more its attention costs. */
+TEST_F(Sharing, RowsAfterManyPastOnesCountMore)
 {
     settings_ = { "batch.chunk=512", "batch.mixed_chunk=512" };
     open("qwen3", 2, nullptr, 2048);

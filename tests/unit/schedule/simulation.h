@@ -13,7 +13,7 @@
 namespace support {
 
 /* A request, and what each token of its answer carries when it runs alone. */
-struct SimulatedText {
+struct SimulatedTurn {
     std::vector<int32_t> prompt;
     std::vector<std::string> answer; /* of each token the bytes of ids and log-probabilities */
 };
@@ -38,7 +38,7 @@ class Schedule;
 
 struct SimulatedJob {
     Schedule *schedule;
-    const SimulatedText *text;
+    const SimulatedTurn *turn;
     weir_job *job = nullptr;
     int32_t client, n_choices, max_tokens, priority;
     int64_t number; /* in the order of submission */
@@ -60,12 +60,12 @@ struct SimulatedJob {
 /* One seed on one service. */
 class Schedule {
   public:
-    Schedule(weir_service *service, const std::vector<SimulatedText> &texts, unsigned seed, int n)
-        : service_(service), texts_(texts), seed_(seed), random_(seed), n_(n),
+    Schedule(weir_service *service, const std::vector<SimulatedTurn> &turns, unsigned seed, int n)
+        : service_(service), turns_(turns), seed_(seed), random_(seed), n_(n),
           sequences_((size_t)weir_service_facts_of(service)->n_slots)
     {
     }
-    /* The first request holds the engine in its callback until a crowd waits behind it. */
+    /* The first request holds the engine in its callback until many others wait. */
     void run()
     {
         {
@@ -94,9 +94,9 @@ class Schedule {
         weir_request request = {};
         weir_error error = {};
         job->schedule = this;
-        /* Often the text of the request before, which may be running. */
-        job->text = pick(3) == 0 && !jobs_.empty() ? jobs_.back()->text
-                                                   : &texts_[(size_t)pick((int)texts_.size())];
+        /* Often the sequence of the request before, which may be running. */
+        job->turn = pick(3) == 0 && !jobs_.empty() ? jobs_.back()->turn
+                                                   : &turns_[(size_t)pick((int)turns_.size())];
         job->client = pick(SIMULATED_CLIENTS);
         job->n_choices = pick(5) == 0 ? 2 : 1;
         job->max_tokens = 1 + pick(SIMULATED_TOKENS);
@@ -104,8 +104,8 @@ class Schedule {
         job->has_timeout = pick(30) == 0;
         job->choices.resize((size_t)job->n_choices);
         job->number = (int64_t)jobs_.size();
-        request.prompt = job->text->prompt.data();
-        request.n_prompt = (int32_t)job->text->prompt.size();
+        request.prompt = job->turn->prompt.data();
+        request.n_prompt = (int32_t)job->turn->prompt.size();
         request.max_tokens = job->max_tokens;
         request.n_choices = job->n_choices;
         request.ignore_eos = request.want_logprobs = true;
@@ -140,7 +140,7 @@ class Schedule {
         check_victims();
         check_rows();
         switch (event->type) {
-        case WEIR_EVENT_ADMITTED: check_turn(job); break;
+        case WEIR_EVENT_ADMITTED: check_order(job); break;
         case WEIR_EVENT_TOKEN: check_token(job, event); break;
         case WEIR_EVENT_CHOICE: check_choice(job, event); break;
         case WEIR_EVENT_DONE: check_done(job, event); break;
@@ -168,13 +168,13 @@ class Schedule {
 
     static int64_t rows_of(const SimulatedJob *job)
     {
-        const int64_t rows = (int64_t)job->text->prompt.size() + job->max_tokens - 1;
+        const int64_t rows = (int64_t)job->turn->prompt.size() + job->max_tokens - 1;
         return job->n_choices * ((rows + 63) / 64) * 64;
     }
     /* Of the clients that have a job of the best priority queued, the one with the fewest running
      * goes first, of these the one that was served least recently; in their order. Others of that
      * priority may go ahead of a job, but not of more rows than it has. */
-    void check_turn(SimulatedJob *job)
+    void check_order(SimulatedJob *job)
     {
         int running[SIMULATED_CLIENTS] = {};
         for (const auto &other : jobs_)
@@ -207,7 +207,7 @@ class Schedule {
         const std::string what = job->name() + " token " + std::to_string(c->n_tokens);
         EXPECT_FALSE(c->is_ended) << what;
         ASSERT_LT(c->n_tokens, job->max_tokens) << what;
-        EXPECT_EQ(bytes_of(event), job->text->answer[(size_t)c->n_tokens])
+        EXPECT_EQ(bytes_of(event), job->turn->answer[(size_t)c->n_tokens])
             << what << ": not the bits that it has alone";
         const bool is_next = c->n_tokens > 0 && c->n_preempted == stats_.preemptions;
         if (is_next) {
@@ -284,7 +284,7 @@ class Schedule {
     using Key = std::tuple<int32_t, int64_t, int32_t>; /* of a sequence: priority, job, choice */
 
     weir_service *service_;
-    const std::vector<SimulatedText> &texts_;
+    const std::vector<SimulatedTurn> &turns_;
     unsigned seed_;
     std::mt19937 random_;
     int n_, n_done_ = 0; /* n_: yet to be submitted */

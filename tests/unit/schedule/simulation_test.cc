@@ -5,7 +5,7 @@
 namespace {
 
 using support::Schedule;
-using support::SimulatedText;
+using support::SimulatedTurn;
 
 enum { SLOTS = 6, WINDOW = 512, N_JOBS = 40 };
 
@@ -36,30 +36,30 @@ class Simulation : public support::Service {
         const weir_plan *const plan = weir_engine_plan_of(engine_);
         fixed_ = weir_plan_total(plan) - plan->kv;
         window_ = plan->kv / SLOTS;
-        texts_.clear();
+        turns_.clear();
         for (int i = 0; i < 20; i++) {
-            SimulatedText text;
-            text.prompt = prompt(i % 5, 3 + 23 * i);
+            SimulatedTurn turn;
+            turn.prompt = prompt(i % 5, 3 + 23 * i);
             const auto own = prompt(30 + i, i % 4 * 7);
-            text.prompt.insert(text.prompt.end(), own.begin(), own.end());
-            texts_.push_back(text);
+            turn.prompt.insert(turn.prompt.end(), own.begin(), own.end());
+            turns_.push_back(turn);
         }
-        for (SimulatedText &text : texts_) {
+        for (SimulatedTurn &turn : turns_) {
             struct Told {
                 support::Call call;
-                SimulatedText *text;
-            } told = { support::Call(text.prompt, support::SIMULATED_TOKENS), &text };
+                SimulatedTurn *turn;
+            } told = { support::Call(turn.prompt, support::SIMULATED_TOKENS), &turn };
             told.call.request.want_logprobs = told.call.request.ignore_eos = true;
             told.call.request.n_top_logprobs = WEIR_TOP_LOGPROBS;
             told.call.request.user = &told;
             told.call.request.callback = [](void *user, const weir_event *event) {
                 Told *const t = (Told *)user;
                 if (event->type == WEIR_EVENT_TOKEN)
-                    t->text->answer.push_back(support::bytes_of(event));
+                    t->turn->answer.push_back(support::bytes_of(event));
                 return support::Call::on_event(&t->call, event);
             };
             (void)answer(told.call);
-            ASSERT_EQ(text.answer.size(), (size_t)support::SIMULATED_TOKENS);
+            ASSERT_EQ(turn.answer.size(), (size_t)support::SIMULATED_TOKENS);
         }
         end();
     }
@@ -71,7 +71,7 @@ class Simulation : public support::Service {
         const std::string memory = std::to_string(fixed_ + window_ * part / 4) + "B";
         start(model, memory.c_str());
         ASSERT_NE(engine_, nullptr);
-        Schedule schedule(service_, texts_, seed, N_JOBS);
+        Schedule schedule(service_, turns_, seed, N_JOBS);
         schedule.run();
         for (int i = 0; i < 2000 && stats().running + stats().waiting > 0; i++)
             std::this_thread::sleep_for(std::chrono::milliseconds(1)); /* after the last event */
@@ -103,7 +103,7 @@ class Simulation : public support::Service {
         EXPECT_GT(n_gaps_, 100 * n);
         EXPECT_GT(n_passed_, n / 4);
     }
-    std::vector<SimulatedText> texts_;
+    std::vector<SimulatedTurn> turns_;
     std::string trace_; /* of the last one */
     size_t fixed_ = 0, window_ = 0;
     int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_preempted_ = 0, n_cached_ = 0,

@@ -1,5 +1,5 @@
-/* States of a model whose layers are CoDA, as databases keep them: one per text, in fewer bits, two
- * as one; and requests that cannot do without theirs. */
+/* States of a model whose layers are CoDA, as databases keep them: one per sequence, in fewer bits,
+ * two as one; and requests that cannot do without theirs. */
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -53,19 +53,19 @@ class State : public ::testing::Test {
     {
         return support::some_tokens(static_cast<size_t>(n), seed, 250);
     }
-    /* Computes the text and writes its state. */
+    /* Computes the sequence and writes its state. */
     weir_status write(
-        const std::string &name, const std::vector<int32_t> &text, int32_t bits = 0,
+        const std::string &name, const std::vector<int32_t> &tokens, int32_t bits = 0,
         int64_t room = 0
     )
     {
-        Call call(text, 0);
+        Call call(tokens, 0);
         call.request.cache_prompt = true;
         EXPECT_EQ(call.submit(weir_engine_service(engine_), &error_), WEIR_OK) << error_.text;
         call.wait();
         call.release();
-        const weir_session_wish wish = { "state", nullptr, text.data(),
-                                         static_cast<int32_t>(text.size()) };
+        const weir_session_wish wish = { "state", nullptr, tokens.data(),
+                                         static_cast<int32_t>(tokens.size()) };
         const weir_state_wish state = { bits, room };
         return weir_sessions_write_state(
             sessions_, &wish, &state, path(name).c_str(), &result_, &error_
@@ -97,11 +97,11 @@ class State : public ::testing::Test {
         return memory;
     }
     /* Goes on from the state with a few tokens more. */
-    std::vector<int32_t> go_on(std::vector<int32_t> text, const char *salt, int32_t n_kept = 0)
+    std::vector<int32_t> go_on(std::vector<int32_t> tokens, const char *salt, int32_t n_kept = 0)
     {
         const auto more = prompt(99, 20);
-        text.insert(text.end(), more.begin(), more.end());
-        Call call(text, 12);
+        tokens.insert(tokens.end(), more.begin(), more.end());
+        Call call(tokens, 12);
         call.request.sampling.temperature = 0;
         call.request.cache_prompt = true;
         call.request.cache_salt = salt;
@@ -131,10 +131,10 @@ class State : public ::testing::Test {
     int32_t n_cached_ = 0;
 };
 
-TEST_F(State, OneStateAndTheTokensBehindIt)
+TEST_F(State, OneStateAndTheTokensAfterIt)
 {
-    const auto text = prompt(1, 200), cold = go_on(text, "elsewhere");
-    ASSERT_EQ(write("a", text), WEIR_OK) << error_.text;
+    const auto tokens = prompt(1, 200), cold = go_on(tokens, "elsewhere");
+    ASSERT_EQ(write("a", tokens), WEIR_OK) << error_.text;
     EXPECT_EQ(result_.n_tokens, 192);
     weir_session_header header;
     (void)state_of("a", &header);
@@ -143,25 +143,25 @@ TEST_F(State, OneStateAndTheTokensBehindIt)
     open();
     EXPECT_EQ(load("a", nullptr), WEIR_EUNSUPPORTED) << "it is no session";
     ASSERT_EQ(load("a", "mine"), WEIR_OK) << error_.text;
-    EXPECT_EQ(go_on(text, "mine"), cold);
+    EXPECT_EQ(go_on(tokens, "mine"), cold);
     EXPECT_EQ(n_cached_, 192);
-    EXPECT_EQ(go_on(text, "yours"), cold);
+    EXPECT_EQ(go_on(tokens, "yours"), cold);
     EXPECT_EQ(n_cached_, 0) << "it is kept for whom it was read";
-    EXPECT_EQ(write("b", text, 0, 4096), WEIR_EFULL);
+    EXPECT_EQ(write("b", tokens, 0, 4096), WEIR_EFULL);
     EXPECT_FALSE(std::filesystem::exists(path("b")));
     EXPECT_EQ(write("b", prompt(2, 20)), WEIR_ENOTFOUND) << "shorter than a block";
 }
 
 TEST_F(State, FewerBitsAreNearAndSmaller)
 {
-    const auto text = prompt(1, 300);
-    ASSERT_EQ(write("exact", text), WEIR_OK) << error_.text;
+    const auto tokens = prompt(1, 300);
+    ASSERT_EQ(write("exact", tokens), WEIR_OK) << error_.text;
     const Memory exact = state_of("exact");
-    const auto answer = go_on(text, nullptr);
+    const auto answer = go_on(tokens, nullptr);
     size_t before = exact.size() * sizeof(float);
     for (const int32_t bits : { 8, 4 }) {
         const std::string name = std::to_string(bits), salt = "\x02" + name;
-        ASSERT_EQ(write(name, text, bits), WEIR_OK) << error_.text;
+        ASSERT_EQ(write(name, tokens, bits), WEIR_OK) << error_.text;
         weir_session_header header;
         (void)state_of(name, &header);
         EXPECT_EQ(header.form.state_bits, bits);
@@ -170,10 +170,10 @@ TEST_F(State, FewerBitsAreNearAndSmaller)
         before = header.form.packed_bytes;
         open();
         ASSERT_EQ(load(name, salt.c_str()), WEIR_OK) << error_.text;
-        (void)go_on(text, salt.c_str(), 288);
+        (void)go_on(tokens, salt.c_str(), 288);
         EXPECT_EQ(status_, WEIR_OK) << message_;
         EXPECT_EQ(n_cached_, 288);
-        EXPECT_EQ(go_on(text, nullptr), answer) << "its own text is as it was";
+        EXPECT_EQ(go_on(tokens, nullptr), answer) << "its own sequence is as it was";
     }
 }
 
@@ -236,17 +236,17 @@ TEST_F(State, AFullDiskLeavesNothing)
 /* What computing would not give is not computed. */
 TEST_F(State, ARequestThatCannotDoWithoutItsStateFails)
 {
-    const auto text = prompt(1, 200);
-    (void)go_on(text, "\x02gone", 192);
+    const auto tokens = prompt(1, 200);
+    (void)go_on(tokens, "\x02gone", 192);
     EXPECT_EQ(status_, WEIR_EFULL);
     EXPECT_NE(message_.find("send it again"), std::string::npos) << message_;
-    ASSERT_EQ(write("a", text), WEIR_OK) << error_.text;
+    ASSERT_EQ(write("a", tokens), WEIR_OK) << error_.text;
     ASSERT_EQ(load("a", "\x02there"), WEIR_OK) << error_.text;
-    (void)go_on(text, "\x02there", 192);
+    (void)go_on(tokens, "\x02there", 192);
     EXPECT_EQ(status_, WEIR_OK) << message_;
-    (void)go_on(text, "\x02there", 193);
+    (void)go_on(tokens, "\x02there", 193);
     EXPECT_EQ(status_, WEIR_EFULL);
-    Call call(text, 1);
+    Call call(tokens, 1);
     call.request.cache_prompt = true;
     for (const int32_t n : { -1, 200, 201 }) {
         call.request.n_kept = n;
@@ -272,15 +272,15 @@ TEST_F(State, PackedStatesThatAreNoneAreRefused)
             memset(packed.data(), 0xFF, 8);
             weir_prefix_snapshot mark = { at, packed.data() };
             weir_kv_spec spec = {};
-            weir_session_text text = {};
-            text.tokens = tokens, text.n_tokens = at, text.n_states = 1,
-            text.salt = WEIR_PREFIX_NO_SALT, text.states = &mark, text.spec = &spec;
-            text.form = header.form;
-            text.form.packed_bytes -= is_short ? 64 : 0;
+            weir_session_content content = {};
+            content.tokens = tokens, content.n_tokens = at, content.n_states = 1,
+            content.salt = WEIR_PREFIX_NO_SALT, content.states = &mark, content.spec = &spec;
+            content.form = header.form;
+            content.form.packed_bytes -= is_short ? 64 : 0;
             size_t bytes = 0;
             ASSERT_EQ(
                 weir_session_write(
-                    path("hostile").c_str(), &header.identity, &text, &bytes, &error_
+                    path("hostile").c_str(), &header.identity, &content, &bytes, &error_
                 ),
                 WEIR_OK
             ) << error_.text;
@@ -292,8 +292,8 @@ TEST_F(State, PackedStatesThatAreNoneAreRefused)
     EXPECT_EQ(status_, WEIR_OK) << "the engine goes on";
 }
 
-/* A model whose recall is exact by construction (tools/eval/constructed.h): what of two texts is
- * in the state that was made of theirs. */
+/* A model whose recall is exact by construction (tools/eval/constructed.h): what of two sequences
+ * is in the state that was made of theirs. */
 class Recall : public State {
   protected:
     enum { N_VOCAB = 512, N_EXACT = 64, FILLER = 2, N_FILLER = 64 };
@@ -321,24 +321,25 @@ class Recall : public State {
      * ring. */
     static std::vector<int32_t> pairs(int first, int n)
     {
-        std::vector<int32_t> text = { 1 };
-        for (int i = first; i < first + n; i++) text.insert(text.end(), { 10 + 2 * i, 11 + 2 * i });
-        text.insert(text.end(), N_FILLER, FILLER);
-        text.resize(text.size() / 32 * 32); /* the state has all of it */
-        return text;
+        std::vector<int32_t> tokens = { 1 };
+        for (int i = first; i < first + n; i++)
+            tokens.insert(tokens.end(), { 10 + 2 * i, 11 + 2 * i });
+        tokens.insert(tokens.end(), N_FILLER, FILLER);
+        tokens.resize(tokens.size() / 32 * 32); /* the state has all of it */
+        return tokens;
     }
     /* How many of the pairs a prompt that goes on from `text` under this salt recalls. */
-    int recalled(const std::vector<int32_t> &text, const std::string &salt, int first, int n)
+    int recalled(const std::vector<int32_t> &tokens, const std::string &salt, int first, int n)
     {
         int right = 0;
         for (int i = first; i < first + n; i++) {
-            auto ids = text;
+            auto ids = tokens;
             ids.push_back(10 + 2 * i);
             Call call(ids, 1);
             call.request.sampling.temperature = 0;
             call.request.cache_prompt = true;
             call.request.cache_salt = salt.c_str();
-            call.request.n_kept = static_cast<int32_t>(text.size());
+            call.request.n_kept = static_cast<int32_t>(tokens.size());
             EXPECT_EQ(call.submit(weir_engine_service(engine_), &error_), WEIR_OK) << error_.text;
             call.wait();
             EXPECT_EQ(call.status, WEIR_OK) << call.message;
@@ -406,7 +407,7 @@ TEST_F(Recall, AMergedStateKnowsWhatTheBanksOfBothKnewAsFarAsThereIsRoom)
             alone, later, of_a, of_b, of_a4, of_b4
         );
         EXPECT_NEAR(of_a4 + of_b4, of_a + of_b, n / 8);
-        EXPECT_EQ(strange, 0) << "without a merge it knows nothing of the other text";
+        EXPECT_EQ(strange, 0) << "without a merge it knows nothing of the other one";
         EXPECT_EQ(alone, n);
         EXPECT_EQ(later, n);
         EXPECT_GT(of_a + of_b, n - 1);

@@ -44,7 +44,7 @@ TEST(Steps, PartsAddUpToTheSteps)
     EXPECT_LT(sum, 18.0 * f.most_us);
 }
 
-TEST(Steps, APromptIsComputedBesideThem)
+TEST(Steps, APromptIsComputedNextToThem)
 {
     const steps::Figures alone = measured(false, 0, ""), mixed = measured(true, 0, "");
     EXPECT_EQ(mixed.steps, 16);

@@ -15,9 +15,9 @@ enum { OPENING = 1, ROLE = 2, CLOSING = 3, SYSTEM = 150, THOUGHTS = 8, ANSWER = 
 
 /* What the client sends, without what opens the answer. */
 struct Talk {
-    std::vector<int32_t> text;
+    std::vector<int32_t> tokens;
     int question = 0; /* where the last message begins */
-    int size() const { return (int)text.size(); }
+    int size() const { return (int)tokens.size(); }
 };
 
 class Thoughts : public Turns {
@@ -25,26 +25,26 @@ class Thoughts : public Turns {
     void say(Talk *talk, int seed, int n = 40) const
     {
         talk->question = talk->size();
-        add(&talk->text, { OPENING, ROLE });
-        add(&talk->text, prompt(seed, n));
-        add(&talk->text, { CLOSING });
+        add(&talk->tokens, { OPENING, ROLE });
+        add(&talk->tokens, prompt(seed, n));
+        add(&talk->tokens, { CLOSING });
     }
     Talk talk(int seed, int system = 1, int n = 40) const
     {
         Talk out;
-        add(&out.text, prompt(system, SYSTEM));
+        add(&out.tokens, prompt(system, SYSTEM));
         say(&out, seed, n);
         return out;
     }
     static void answered(Talk *talk, const std::vector<int32_t> &answer, int skipped = THOUGHTS)
     {
-        add(&talk->text, { OPENING, ROLE });
-        add(&talk->text, { answer.begin() + skipped, answer.end() });
-        add(&talk->text, { CLOSING });
+        add(&talk->tokens, { OPENING, ROLE });
+        add(&talk->tokens, { answer.begin() + skipped, answer.end() });
+        add(&talk->tokens, { CLOSING });
     }
     std::unique_ptr<Call> question(const Talk &talk, bool is_cached = true, int n_choices = 1)
     {
-        auto ids = talk.text;
+        auto ids = talk.tokens;
         add(&ids, { OPENING, ROLE });
         auto call = std::make_unique<Call>(ids, max_tokens_);
         call->request.cache_prompt = is_cached;
@@ -66,7 +66,7 @@ class Thoughts : public Turns {
     /* Of the prompt computed from nothing, in the same process. */
     Answer cold(const Talk &talk) { return end(ask(talk, false)); }
     int n_computed() const { return usage_.n_prompt - usage_.n_cached; }
-    /* Tokens to compute if the text is known up to `at`, in whole chunks. */
+    /* Tokens to compute if the sequence is known up to `at`, in whole chunks. */
     static int most(const Talk &talk, int at) { return talk.size() + 2 - at / CHUNK * CHUNK; }
     /* A turn without the thoughts of the answer before, compared with one that is computed from
      * nothing. */
@@ -242,7 +242,7 @@ TEST_F(Thoughts, RewrittenAnswersTakeNoPlaceOfOthers)
 }
 
 // A session is the end of a turn, of which such a client continues nothing: its next turn is
-// computed from nothing, those behind it are not.
+// computed from nothing, those after it are not.
 TEST_F(Thoughts, AfterARestart)
 {
     for (const int method : { 1, 2 }) {
@@ -276,7 +276,7 @@ TEST_F(Thoughts, AfterARestart)
     }
 }
 
-// Other prompts need all pages: the turn after them is computed from nothing, those behind it are
+// Other prompts need all pages: the turn after them is computed from nothing, those after it are
 // not.
 TEST_F(Thoughts, PointsGoWhenMemoryIsShort)
 {

@@ -5,29 +5,29 @@ namespace {
 
 using namespace tiers;
 
-/* Memory for less than two of the texts, and a disk that takes nothing: a preempted one waits until
- * memory is free, instead of being computed and preempted again in every step of the others. All
- * are answered, or fail where one alone does not fit. */
+/* Memory for less than two of the sequences, and a disk that takes nothing: a preempted one waits
+ * until memory is free, instead of being computed and preempted again in every step of the others.
+ * All are answered, or fail where one alone does not fit. */
 TEST_F(Tiers, AFailingDiskIsNoReasonToComputeForever)
 {
-    enum { TEXTS = 6, ROWS = 500, ANSWER = 120 };
+    enum { PROMPTS = 6, ROWS = 500, ANSWER = 120 };
     for (const int error_number : { ENOSPC, EIO }) {
         write_error = error_number;
         start("qwen3", 0);
         std::vector<std::vector<int32_t>> want;
-        for (int i = 0; i < TEXTS; i++) want.push_back(run(prompt(70 + i, ROWS), ANSWER));
+        for (int i = 0; i < PROMPTS; i++) want.push_back(run(prompt(70 + i, ROWS), ANSWER));
         start("qwen3", 14, 60);
         writes_fail = true;
         const int64_t before = stats().steps;
         Call too_large(prompt(90, 1900), ANSWER);
         std::vector<std::unique_ptr<Call>> calls;
-        for (int i = 0; i < TEXTS; i++) {
+        for (int i = 0; i < PROMPTS; i++) {
             calls.push_back(std::make_unique<Call>(prompt(70 + i, ROWS), ANSWER));
             calls.back()->request.cache_prompt = i % 2 == 0;
             ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
             if (i == 2) ASSERT_EQ(too_large.submit(service_, &error_), WEIR_OK) << error_.text;
         }
-        for (int i = 0; i < TEXTS; i++) {
+        for (int i = 0; i < PROMPTS; i++) {
             calls[(size_t)i]->wait();
             EXPECT_EQ(calls[(size_t)i]->status, WEIR_OK) << calls[(size_t)i]->message;
             EXPECT_EQ(calls[(size_t)i]->tokens[0], want[(size_t)i]) << i;
@@ -37,9 +37,9 @@ TEST_F(Tiers, AFailingDiskIsNoReasonToComputeForever)
         EXPECT_NE(too_large.message.find(strerror(error_number)), std::string::npos)
             << too_large.message;
         const weir_service_stats all = stats();
-        EXPECT_LE(all.preemptions, TEXTS + 1) << "each once at most";
-        /* Each text alone, and once more. */
-        EXPECT_LE(all.steps - before, 2 * (TEXTS * (ROWS / 64 + 1 + ANSWER) + 1900 / 64 + 1));
+        EXPECT_LE(all.preemptions, PROMPTS + 1) << "each once at most";
+        /* Each sequence alone, and once more. */
+        EXPECT_LE(all.steps - before, 2 * (PROMPTS * (ROWS / 64 + 1 + ANSWER) + 1900 / 64 + 1));
         EXPECT_LE(all.kv_write_errors, 100) << "tried in every step";
         for (const auto &call : calls) call->release();
         too_large.release();
@@ -51,9 +51,9 @@ TEST_F(Tiers, AFailingDiskIsNoReasonToComputeForever)
     }
 }
 
-/* The same with a disk that takes some blocks and not others, for texts of all sizes, with policies
- * and without, some of them with two answers: all end in a bounded number of steps, with the bits
- * that they have alone. */
+/* The same with a disk that takes some blocks and not others, for sequences of all sizes, with
+ * policies and without, some of them with two answers: all end in a bounded number of steps, with
+ * the bits that they have alone. */
 TEST_F(Tiers, ADiskThatFailsNowAndThenOnlyTakesTime)
 {
     enum { JOBS = 8, ANSWER = 40 };

@@ -1,31 +1,31 @@
-/* Requests, kept texts and sessions that are larger than memory. */
+/* Requests, cached sequences and sessions that are larger than memory. */
 #include "tests/unit/schedule/tiers_fixture.h"
 
 namespace {
 
 using namespace tiers;
 
-TEST_F(Tiers, ATextLargerThanMemoryIsAnswered)
+TEST_F(Tiers, ASequenceLargerThanMemoryIsAnswered)
 {
     for (const char *const model : { "tq", "qwen3" }) {
-        const auto text = prompt(1, 1900);
+        const auto tokens = prompt(1, 1900);
         start(model, 0);
-        const auto want = run(text, 40);
+        const auto want = run(tokens, 40);
         start(model, 12, 60);
-        EXPECT_EQ(run(text, 40), want) << model;
+        EXPECT_EQ(run(tokens, 40), want) << model;
         const weir_service_stats all = stats();
         EXPECT_GT(all.kv_bytes_out, 15 * block_);
         EXPECT_GT(all.kv_bytes_read, all.kv_bytes_out);
         EXPECT_EQ(all.preemptions, 0);
-        EXPECT_EQ(run(text, 40), want) << model;
+        EXPECT_EQ(run(tokens, 40), want) << model;
         EXPECT_EQ(usage_.n_cached, 1899)
-            << "a kept text on disk is continued there: " << usage_.reuse;
+            << "a cached sequence on disk is continued there: " << usage_.reuse;
         expect_within();
     }
 }
 
 /* What is kept goes to the disk before it is dropped, the least recently used first. */
-TEST_F(Tiers, KeptTextsAreNotDroppedWhileTheDiskHasRoom)
+TEST_F(Tiers, CachedSequencesAreNotDroppedWhileTheDiskHasRoom)
 {
     start("qwen3", 12, 100);
     std::vector<std::vector<int32_t>> answers;
@@ -43,8 +43,8 @@ TEST_F(Tiers, KeptTextsAreNotDroppedWhileTheDiskHasRoom)
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
-/* A full disk: what fits in memory goes on, what does not is told why; kept texts make room as they
- * do without a disk. */
+/* A full disk: what fits in memory goes on, what does not is told why; cached sequences make room
+ * as they do without a disk. */
 TEST_F(Tiers, AFullDiskIsNoMemory)
 {
     start("tq", 0);
@@ -68,9 +68,9 @@ TEST_F(Tiers, AFullDiskIsNoMemory)
     expect_within();
 }
 
-/* A text whose pages cannot be read, or come back with a bit changed, fails; another one does not
- * notice, and the same text is computed again afterwards. */
-TEST_F(Tiers, AReadErrorFailsOneText)
+/* A sequence whose pages cannot be read, or come back with a bit changed, fails; another one does
+ * not notice, and the same sequence is computed again afterwards. */
+TEST_F(Tiers, AReadErrorFailsOneSequence)
 {
     const std::pair<const char *, std::atomic<bool> *> cases[] = { { "tq", &reads_fail },
                                                                    { "qwen3", &reads_fail },
@@ -113,17 +113,17 @@ TEST_F(Tiers, SessionsLargerThanMemory)
                       dir = "sessions.dir=" + sessions;
     for (const char *const model : { "tq", "qwen3" }) {
         std::filesystem::remove_all(sessions);
-        auto text = prompt(1, 1800);
+        auto tokens = prompt(1, 1800);
         start(model, 0);
-        auto more = text;
-        const auto answer = run(text, 20);
+        auto more = tokens;
+        const auto answer = run(tokens, 20);
         more.insert(more.end(), answer.begin(), answer.end());
         more.insert(more.end(), { 5, 6, 7, 8 });
         const auto want = run(more, 20);
         start(model, 14, 75, dir);
-        EXPECT_EQ(run(text, 20), answer);
+        EXPECT_EQ(run(tokens, 20), answer);
         weir_session_result result;
-        const weir_session_wish wish = { "large", nullptr, text.data(), (int32_t)text.size() };
+        const weir_session_wish wish = { "large", nullptr, tokens.data(), (int32_t)tokens.size() };
         ASSERT_EQ(
             weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
         ) << error_.text;
@@ -161,20 +161,21 @@ TEST_F(Tiers, SessionsLargerThanMemory)
 TEST_F(Tiers, BlocksComeBack)
 {
     start("qwen3", 0);
-    const auto text = prompt(1, 1000), other = prompt(2, 1900);
-    const auto want = run(text, 60);
+    const auto tokens = prompt(1, 1000), other = prompt(2, 1900);
+    const auto want = run(tokens, 60);
     start("qwen3", 26, 60);
-    (void)run(text, 1);
+    (void)run(tokens, 1);
     (void)run(other); /* pushes it out */
     const int64_t before = stats().kv_bytes_back;
-    EXPECT_EQ(run(text, 60), want);
+    EXPECT_EQ(run(tokens, 60), want);
     EXPECT_EQ(usage_.n_cached, 999);
     EXPECT_GT(stats().kv_bytes_back - before, 5 * block_);
     EXPECT_EQ(stats().dropped_tokens, 0);
     expect_within();
 }
 
-/* A text is written to a file while others push its blocks to the disk and take them up again. */
+/* A sequence is written to a file while others push its blocks to the disk and take them up
+ * again. */
 TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
 {
     const std::string sessions =
@@ -266,14 +267,14 @@ TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
             "kv.policy.options=recent=16,every=16,history=64" } },
     };
     for (const auto &[model, policy] : cases) {
-        const auto text = prompt(1, 1900);
+        const auto tokens = prompt(1, 1900);
         start(model, 0, 0, "kv.tiers.hot=1", policy);
-        const auto want = run(text, 40);
+        const auto want = run(tokens, 40);
         const weir_usage usage = usage_;
         const auto logprobs = logprobs_;
         EXPECT_GT(usage.n_evicted, 1600);
         start(model, 14, 60, "kv.tiers.hot=1", policy);
-        EXPECT_EQ(run(text, 40), want) << model;
+        EXPECT_EQ(run(tokens, 40), want) << model;
         EXPECT_EQ(logprobs_, logprobs) << model;
         EXPECT_EQ(usage_.n_rows, usage.n_rows);
         EXPECT_EQ(usage_.n_evicted, usage.n_evicted);
@@ -291,7 +292,7 @@ TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
         large.release();
         small.release();
         reads_fail = false;
-        EXPECT_EQ(run(text, 40), want) << model;
+        EXPECT_EQ(run(tokens, 40), want) << model;
         expect_within();
         EXPECT_EQ(pages_used_when_idle(), 0);
     }
@@ -325,8 +326,8 @@ TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
     }
 }
 
-/* A text whose rows find no room next to those of a younger one, which is not computed as long as
- * the older one has a prompt to compute. */
+/* A sequence whose rows find no room next to those of a younger one, which is not computed as long
+ * as the older one has a prompt to compute. */
 TEST_F(Tiers, TheOldestGetsOn)
 {
     weir_policy_options in_prompt, at_end;
@@ -341,37 +342,37 @@ TEST_F(Tiers, TheOldestGetsOn)
     start("qwen3", 0, 0, "kv.tiers.hot=1", { "kv.policy.name=snapkv", "kv.policy.budget=560" });
     const auto alone = run(prompt(2, 1500), 20);
     start("qwen3", 15, 60, "kv.tiers.hot=1", { "kv.policy.name=snapkv", "kv.policy.budget=560" });
-    struct Turn {
+    struct Three {
         Call first, older, younger;
         weir_service *service;
         bool is_begun;
         static bool on_event(void *user, const weir_event *event)
         {
-            Turn *const turn = static_cast<Turn *>(user);
+            Three *const three = static_cast<Three *>(user);
             weir_error error = {};
-            if (event->type == WEIR_EVENT_TOKEN && !turn->is_begun) {
-                turn->is_begun = true;
-                for (Call *const call : { &turn->older, &turn->younger })
-                    EXPECT_EQ(call->submit(turn->service, &error), WEIR_OK) << error.text;
+            if (event->type == WEIR_EVENT_TOKEN && !three->is_begun) {
+                three->is_begun = true;
+                for (Call *const call : { &three->older, &three->younger })
+                    EXPECT_EQ(call->submit(three->service, &error), WEIR_OK) << error.text;
             }
-            return Call::on_event(&turn->first, event);
+            return Call::on_event(&three->first, event);
         }
-    } turn = { Call(prompt(1, 100), 12), Call(prompt(2, 1500), 20), Call(prompt(3, 1900), 20),
-               service_, false };
-    ask(&turn.first, nullptr, 0, 1);
-    ask(&turn.older, &at_end, 560, 1);
-    ask(&turn.younger, &in_prompt, 400, 2); /* its client has nothing that runs: it is first */
-    turn.first.request.callback = Turn::on_event;
-    turn.first.request.user = &turn;
-    ASSERT_EQ(turn.first.submit(service_, &error_), WEIR_OK) << error_.text;
-    turn.first.wait();
-    turn.older.wait();
-    turn.younger.wait();
-    EXPECT_EQ(turn.older.status, WEIR_OK) << turn.older.message;
-    EXPECT_EQ(turn.older.tokens[0], alone);
-    EXPECT_EQ(turn.younger.status, WEIR_OK) << turn.younger.message;
+    } three = { Call(prompt(1, 100), 12), Call(prompt(2, 1500), 20), Call(prompt(3, 1900), 20),
+                service_, false };
+    ask(&three.first, nullptr, 0, 1);
+    ask(&three.older, &at_end, 560, 1);
+    ask(&three.younger, &in_prompt, 400, 2); /* its client has nothing that runs: it is first */
+    three.first.request.callback = Three::on_event;
+    three.first.request.user = &three;
+    ASSERT_EQ(three.first.submit(service_, &error_), WEIR_OK) << error_.text;
+    three.first.wait();
+    three.older.wait();
+    three.younger.wait();
+    EXPECT_EQ(three.older.status, WEIR_OK) << three.older.message;
+    EXPECT_EQ(three.older.tokens[0], alone);
+    EXPECT_EQ(three.younger.status, WEIR_OK) << three.younger.message;
     EXPECT_GT(stats().preemptions, 0);
-    for (Call *const call : { &turn.first, &turn.older, &turn.younger }) call->release();
+    for (Call *const call : { &three.first, &three.older, &three.younger }) call->release();
     expect_within();
 }
 
@@ -380,24 +381,24 @@ TEST_F(Tiers, TheOldestGetsOn)
 TEST_F(Tiers, StepsGoOnWhileABlockIsWritten)
 {
     start("qwen3", 0);
-    const auto text = prompt(1, 800);
-    const auto want = run(text, 80);
+    const auto tokens = prompt(1, 800);
+    const auto want = run(tokens, 80);
     start("qwen3", 14, 60);
     support::Gate slow;
     support::write_gate = &slow;
-    EXPECT_EQ(run(text, 80), want);
+    EXPECT_EQ(run(tokens, 80), want);
     EXPECT_TRUE(slow.is_reached) << "nothing was written";
     EXPECT_FALSE(slow.was_late) << "a step waited for the disk";
     support::write_gate = nullptr;
     slow.open();
-    EXPECT_EQ(run(text, 80), want);
+    EXPECT_EQ(run(tokens, 80), want);
     EXPECT_EQ(usage_.n_cached, 799);
     expect_within();
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
-/* Two long texts at once, in memory for a sixth of them. */
-TEST_F(Tiers, TwoLongTextsShareMemory)
+/* Two long sequences at once, in memory for a sixth of them. */
+TEST_F(Tiers, TwoLongSequencesShareMemory)
 {
     start("qwen3", 0);
     const auto one = prompt(1, 1900), two = prompt(2, 1700);

@@ -77,7 +77,7 @@ class WaitingTiers : public Tiers {
             *static_cast<int64_t *>(answer) = weir_kv_moves_begun(service->store);
         });
     }
-    /* Fills memory with a text that is cached until `n` blocks are free. */
+    /* Fills memory with a sequence that is cached until `n` blocks are free. */
     void fill_but(int64_t n, int seed)
     {
         const int64_t free = free_blocks();
@@ -148,8 +148,8 @@ TEST_F(WaitingTiers, AnAnswerWithoutMemorySitsOut)
     expect_answers({ &waits }, { want_other });
 }
 
-/* What continues a kept text on disk has to write behind its last row there: to read that block
- * takes memory, too. */
+/* What continues a cached sequence on disk has to write after its last row there: to read that
+ * block takes memory, too. */
 TEST_F(WaitingTiers, ALastBlockWithoutMemorySitsOut)
 {
     start("qwen3", 0);

@@ -21,26 +21,26 @@ TEST_F(Turns, GoOnAfterARestart)
             const std::string what = std::string(model) + " " + method.name + " " + method.options;
             Uninterrupted alone(model, settings_of(method, {}));
             start_with_sessions(model, method);
-            auto text = prompt(1, 350);
-            auto answer = run(text);
-            ASSERT_EQ(answer, alone.turn(text, 24)) << what;
-            text = next(text, answer, 2, 20);
+            auto tokens = prompt(1, 350);
+            auto answer = run(tokens);
+            ASSERT_EQ(answer, alone.turn(tokens, 24)) << what;
+            tokens = next(tokens, answer, 2, 20);
             session_ = "talk";
-            answer = run(text);
+            answer = run(tokens);
             session_ = nullptr;
-            ASSERT_EQ(answer, alone.turn(text, 24)) << what;
+            ASSERT_EQ(answer, alone.turn(tokens, 24)) << what;
             ASSERT_EQ(save("talk"), WEIR_OK) << what << ": " << error_.text;
-            const int n_saved = (int)text.size() + 23;
+            const int n_saved = (int)tokens.size() + 23;
             EXPECT_EQ(result_.n_tokens, n_saved) << what;
             stop();
             start_with_sessions(model, method);
             ASSERT_EQ(restore("talk"), WEIR_OK) << what << ": " << error_.text;
             EXPECT_EQ(pages_used_when_idle(), 0) << what;
-            text = next(text, answer, 3, 20);
-            answer = run(text);
-            EXPECT_EQ(answer, alone.turn(text, 24)) << what;
+            tokens = next(tokens, answer, 3, 20);
+            answer = run(tokens);
+            EXPECT_EQ(answer, alone.turn(tokens, 24)) << what;
             EXPECT_EQ(usage_.n_cached, n_saved) << what << ": " << usage_.reuse;
-            ASSERT_EQ(save("other", text), WEIR_OK) << what << ": " << error_.text;
+            ASSERT_EQ(save("other", tokens), WEIR_OK) << what << ": " << error_.text;
             EXPECT_EQ(result_.n_tokens, n_saved)
                 << what << ": what was kept of these tokens is the turn before";
             EXPECT_EQ(pages_used_when_idle(), 0) << what;
@@ -56,16 +56,16 @@ TEST_F(Turns, GoOnAfterARestartInAnyFormatAndWithADisk)
             const std::string what = more[0] + " " + methods[method].name;
             Uninterrupted alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
             start_with_sessions("qwen3", methods[method], more);
-            auto text = prompt(1, 150);
-            auto answer = run(text);
-            ASSERT_EQ(answer, alone.turn(text, 24)) << what;
-            ASSERT_EQ(save("talk", next(text, answer, 1, 0)), WEIR_OK)
+            auto tokens = prompt(1, 150);
+            auto answer = run(tokens);
+            ASSERT_EQ(answer, alone.turn(tokens, 24)) << what;
+            ASSERT_EQ(save("talk", next(tokens, answer, 1, 0)), WEIR_OK)
                 << what << ": " << error_.text;
             stop();
             start_with_sessions("qwen3", methods[method], more);
             ASSERT_EQ(restore("talk"), WEIR_OK) << what << ": " << error_.text;
-            text = next(text, answer, 10, 50);
-            EXPECT_EQ(run(text), alone.turn(text, 24)) << what;
+            tokens = next(tokens, answer, 10, 50);
+            EXPECT_EQ(run(tokens), alone.turn(tokens, 24)) << what;
             EXPECT_EQ(usage_.n_cached, 173) << what << ": " << usage_.reuse;
             EXPECT_EQ(pages_used_when_idle(), 0) << what;
             stop();
@@ -79,16 +79,16 @@ TEST_F(Turns, GoOnAfterARestartWithProtectedRowsInTheCache)
     const Method method = { "sinks", "sinks=4,every=4,positions=cache", 48 };
     n_pinned_ = 20;
     start_with_sessions("qwen3", method);
-    auto text = prompt(1, 150);
-    const auto answer = run(text);
-    ASSERT_EQ(save("talk", next(text, answer, 1, 0)), WEIR_OK) << error_.text;
-    text = next(text, answer, 10, 50);
-    const auto expected = run(text); /* by the process that has it in memory */
+    auto tokens = prompt(1, 150);
+    const auto answer = run(tokens);
+    ASSERT_EQ(save("talk", next(tokens, answer, 1, 0)), WEIR_OK) << error_.text;
+    tokens = next(tokens, answer, 10, 50);
+    const auto expected = run(tokens); /* by the process that has it in memory */
     EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
     stop();
     start_with_sessions("qwen3", method);
     ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
-    EXPECT_EQ(run(text), expected);
+    EXPECT_EQ(run(tokens), expected);
     EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
     stop();
 }
@@ -98,12 +98,12 @@ TEST_F(Turns, GoOnAfterARestartWithProtectedRowsInTheCache)
 TEST_F(Turns, AreThereAfterTheServersEnd)
 {
     start_with_sessions("tq", methods[4]);
-    std::vector<std::vector<int32_t>> texts;
+    std::vector<std::vector<int32_t>> prompts;
     std::vector<Answer> answers;
     for (int i = 0; i < 3; i++) {
-        texts.push_back(prompt(20 + i, 100 + 10 * i));
+        prompts.push_back(prompt(20 + i, 100 + 10 * i));
         session_ = i == 1 ? "named" : nullptr;
-        answers.push_back(run(texts.back(), 8));
+        answers.push_back(run(prompts.back(), 8));
     }
     session_ = nullptr;
     EXPECT_GE(weir_engine_save_sessions(engine_), 3);
@@ -117,8 +117,8 @@ TEST_F(Turns, AreThereAfterTheServersEnd)
     start_with_sessions("tq", methods[4]);
     EXPECT_EQ(weir_engine_restore_sessions(engine_), (int)files.size());
     for (size_t i = 0; i < 3; i++) {
-        (void)run(next(texts[i], answers[i], 30, 5), 4);
-        EXPECT_EQ(usage_.n_cached, (int)texts[i].size() + 7) << i << ": " << usage_.reuse;
+        (void)run(next(prompts[i], answers[i], 30, 5), 4);
+        EXPECT_EQ(usage_.n_cached, (int)prompts[i].size() + 7) << i << ": " << usage_.reuse;
     }
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
@@ -128,12 +128,12 @@ TEST_F(Turns, FilesOfOtherPoliciesAreToldApart)
 {
     const Method &h2o = methods[1], other = { "h2o", "sinks=2,recent=16,every=5", 48 };
     start_with_sessions("qwen3", h2o);
-    const auto text = prompt(1, 150);
+    const auto tokens = prompt(1, 150);
     session_ = "talk";
-    const auto answer = run(text);
+    const auto answer = run(tokens);
     session_ = nullptr;
     ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
-    const auto turn = next(text, answer, 2, 40);
+    const auto turn = next(tokens, answer, 2, 40);
     stop();
     start_with_sessions("qwen3", other);
     ASSERT_EQ(restore("talk"), WEIR_OK) << "requests may ask for it: " << error_.text;
@@ -166,9 +166,9 @@ TEST_F(Turns, WrongFilesAreRefused)
 {
     for (const int method : { 1, 4, 12 }) {
         start_with_sessions("tq", methods[method]);
-        const auto text = prompt(1, 150);
+        const auto tokens = prompt(1, 150);
         session_ = "talk";
-        const auto answer = run(text);
+        const auto answer = run(tokens);
         session_ = nullptr;
         ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
         std::ifstream in(path("talk"), std::ios::binary);
@@ -188,7 +188,7 @@ TEST_F(Turns, WrongFilesAreRefused)
             EXPECT_EQ(restore("bad"), WEIR_EFORMAT) << at << ": " << error_.text;
         }
         std::filesystem::remove(path("bad"));
-        const auto turn = next(text, answer, 2, 30);
+        const auto turn = next(tokens, answer, 2, 30);
         (void)run(turn, 4);
         EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
         EXPECT_EQ(pages_used_when_idle(), 0);

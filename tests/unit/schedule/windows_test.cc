@@ -84,8 +84,8 @@ TEST(Windows, CountWithAllTheirRows)
     EXPECT_GE(call.seen.kv_claim, call.seen.kv_bytes);
 }
 
-/* With in_prompt a text may be longer than what memory has room for, but not where some layers keep
- * every row. */
+/* With in_prompt a sequence may be longer than what memory has room for, but not where some layers
+ * keep every row. */
 TEST(Windows, ThePlanHasRoomForThem)
 {
     Engine engine;

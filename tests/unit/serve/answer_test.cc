@@ -24,7 +24,7 @@ class Answer : public testing::Test {
         answer_.tokenizer = tokenizer_;
         answer_.stop.list = &stop_;
         answer_.think.state = WEIR_THINK_CONTENT;
-        answer_.scores.width = 2;
+        answer_.logprobs.width = 2;
     }
     void TearDown() override
     {
@@ -164,13 +164,13 @@ TEST_F(Answer, OneCallEndsTheChoice)
 
 TEST_F(Answer, ScoresOfChat)
 {
-    answer_.want_scores = true;
+    answer_.want_logprobs = true;
     const std::string text = "x\xf0\x9f\x91\xa9";
     push_all(text);
     weir_buffer out = {};
     weir_json_out json = {};
     json.buffer = &out;
-    weir_scores_write_chat(&json, &answer_.scores, 0, tokenizer_);
+    weir_logprob_list_write_chat(&json, &answer_.logprobs, 0, tokenizer_);
     ASSERT_EQ(WEIR_OK, json.status);
     json_t *const list = json_loads(out.data, 0, nullptr);
     weir_buffer_free(&out);
@@ -190,16 +190,16 @@ TEST_F(Answer, ScoresOfChat)
 
 TEST_F(Answer, ScoresOfCompletions)
 {
-    answer_.want_scores = true;
-    weir_scores prompt = {};
+    answer_.want_logprobs = true;
+    weir_logprob_list prompt = {};
     const std::vector<int32_t> ids = encode("\xe4\xbd\xa0 a");
     prompt.width = 2;
-    ASSERT_EQ(WEIR_OK, weir_scores_add(&prompt, ids[0], NAN, nullptr, 0, 0));
+    ASSERT_EQ(WEIR_OK, weir_logprob_list_add(&prompt, ids[0], NAN, nullptr, 0, 0));
     push_all("b\xc3\xa9 c");
     weir_buffer out = {};
     weir_json_out json = {};
     json.buffer = &out;
-    weir_scores_write_completion(&json, &prompt, &answer_.scores, 0, tokenizer_);
+    weir_logprob_list_write_completion(&json, &prompt, &answer_.logprobs, 0, tokenizer_);
     ASSERT_EQ(WEIR_OK, json.status);
     json_t *const object = json_loads(out.data, 0, nullptr);
     weir_buffer_free(&out);
@@ -213,7 +213,7 @@ TEST_F(Answer, ScoresOfCompletions)
     EXPECT_EQ(2, json_integer_value(json_array_get(offsets, n - 1)))
         << "code points, not bytes, before \" c\"";
     json_decref(object);
-    weir_scores_free(&prompt);
+    weir_logprob_list_free(&prompt);
 }
 
 } // namespace

@@ -47,7 +47,7 @@ TEST_F(OneServer, TheLogSaysWhyNoMoreWasReused)
     } cases[] = {
         { "", "nothing" },
         { "", "" },
-        { R"(,"cache_salt":"other")", "nothing is kept under this salt" },
+        { R"(,"cache_salt":"other")", "nothing is cached under this salt" },
         { R"(,"cache_prompt":false)", "not asked for" },
     };
     for (const auto &c : cases) {

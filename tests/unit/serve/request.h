@@ -23,7 +23,7 @@ inline weir_request_limits limits()
 }
 
 struct Row {
-    const char *fields; /* put behind messages or prompt */
+    const char *fields; /* put after messages or prompt */
     int status; /* 200: accepted */
     const char *param;
 };

@@ -46,7 +46,7 @@ TEST_F(Recall, APromptThatWasPushedOutIsFound)
         EXPECT_LT(first.n_cached, 64);
         int n_others = 0;
         while (n_others < 12) (void)ask(++n_others);
-        /* On disk there is room for the ends of all texts, so none is about to go. */
+        /* On disk there is room for the ends of all sequences, so none is about to go. */
         const bool is_saved = std::string(disk) == "memory.disk=0B";
         ASSERT_EQ(kept("saved_texts") > 0, is_saved) << disk;
         EXPECT_EQ(kept("found_texts"), 0);

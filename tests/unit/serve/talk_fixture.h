@@ -74,7 +74,7 @@ class Talks : public engine_fixture::EngineServer {
     }
     /* Resets the connection. On return a server with one worker has dealt with that: the HTTP
      * thread may take the first request before it sees the reset, but answers it after, so the
-     * worker gets the second one behind what the reset caused. */
+     * worker gets the second one after what the reset caused. */
     void leave(int fd) const
     {
         const struct linger reset = { 1, 0 };

@@ -172,10 +172,10 @@ TEST_F(States, OwnersAndCaps)
         WEIR_ENOTFOUND
     );
     char own[WEIR_STATE_OWNER + 2];
-    for (const char *const nobody :
+    for (const char *const name :
          { "k0123456789abcde-x", "k0123456789abcdefx", "k0123456789abcdeg-x", "plain" }) {
-        weir_state_owner(own, nobody);
-        EXPECT_STREQ(own, "") << nobody;
+        weir_state_owner(own, name);
+        EXPECT_STREQ(own, "") << name;
     }
     weir_state_owner(own, "k0123456789abcdef-x");
     EXPECT_STREQ(own, owner);

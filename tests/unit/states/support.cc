@@ -34,21 +34,22 @@ void write_session(
     );
     std::vector<void *> table;
     for (auto &page : pages) table.push_back(page.data());
-    weir_session_text text = {};
-    text.tokens = tokens.data(), text.n_tokens = n_tokens;
-    text.salt = WEIR_PREFIX_NO_SALT;
-    text.pages = table.data(), text.page_stride = blocks;
-    text.spec = &spec;
+    weir_session_content content = {};
+    content.tokens = tokens.data(), content.n_tokens = n_tokens;
+    content.salt = WEIR_PREFIX_NO_SALT;
+    content.pages = table.data(), content.page_stride = blocks;
+    content.spec = &spec;
     float state[16] = {};
     weir_prefix_snapshot mark = { n_tokens, state };
     if (bits != 0) {
         identity.state_bytes = sizeof state;
-        text.states = &mark, text.n_states = 1;
-        text.form.state_bits = bits, text.form.packed_bytes = 24, text.form.is_merged = true;
+        content.states = &mark, content.n_states = 1;
+        content.form.state_bits = bits, content.form.packed_bytes = 24,
+        content.form.is_merged = true;
     }
     size_t bytes = 0;
     weir_error error = {};
-    ASSERT_EQ(weir_session_write(path.c_str(), &identity, &text, &bytes, &error), WEIR_OK)
+    ASSERT_EQ(weir_session_write(path.c_str(), &identity, &content, &bytes, &error), WEIR_OK)
         << error.text;
 }
 

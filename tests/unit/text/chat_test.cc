@@ -253,7 +253,7 @@ TEST(Provenance, OnlyKnownRolesAreTrusted)
 
 /* ---- continued messages ---------------------------------------------------------------------- */
 
-TEST(Continue, CutsBehindTheLastContent)
+TEST(Continue, CutsAfterTheLastContent)
 {
     const std::string keeps = "{% for m in messages %}<{{ m.content }}>{% endfor %}",
                       strips = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
@@ -280,7 +280,7 @@ TEST(Continue, CutsBehindTheLastContent)
     EXPECT_EQ(render(keeps, o).status, WEIR_EINVAL);
 }
 
-/* What is put behind the content to find it again is found by its origin: the same bytes of a user
+/* What is put after the content to find it again is found by its origin: the same bytes of a user
  * do no harm. */
 TEST(Continue, TextLikeTheMarkIsText)
 {

@@ -295,7 +295,7 @@ TEST(Tokenizer, StopIdsAreTheUnionOfAllFilesWithinTheVocabulary)
     EXPECT_STREQ(weir_tokenizer_chat_template(open_json(folder, root.get()).get()), "J");
 }
 
-TEST(Tokenizer, NothingBesideMeansNoBosNoEos)
+TEST(Tokenizer, NothingElseMeansNoBosNoEos)
 {
     const auto t = open_json(test_folder(), make_json({}).get());
     size_t n = 9;

@@ -33,7 +33,7 @@ static bool needs_page(const weir_kv_store *store, const weir_kv_sequence *s)
            !weir_kv_pages_fit(weir_kv_reserve_pages(&s->table, store, 1), none);
 }
 
-/* Each turn plans a step anew. */
+/* Each iteration plans a step anew. */
 static int32_t step_rows(const weir_service *service, const choice *c)
 {
     for (int32_t i = 0; c->is_planned && i < service->facts->n_slots; i++)

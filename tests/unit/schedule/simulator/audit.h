@@ -1,5 +1,5 @@
-/* tests/unit/schedule/simulator/audit.h - what must hold of a service between two turns, whatever
- * came before: pages, tables, cached sequences, bytes. */
+/* tests/unit/schedule/simulator/audit.h - what must hold of a service between two iterations,
+ * whatever came before: pages, tables, cached sequences, bytes. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
 #include "engine/schedule/service.h"
@@ -19,7 +19,7 @@ typedef struct sim_choice {
     bool is_decoding; /* its next row is of the answer, and has not been computed before */
     bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
     bool needs_page; /* its next row does: a new one, or a copy of a shared one */
-    int32_t step_rows; /* in the last turn */
+    int32_t step_rows; /* in the last iteration */
     bool goes_first; /* as a long prompt, in that step: others may not fit in it */
     int32_t leader; /* its place in the list; -1: none */
 } sim_choice;
@@ -29,7 +29,7 @@ int32_t sim_choices(const weir_service *service, sim_choice *out);
 /* True if blocks or recurrent states move, so that memory or pages may become free. */
 bool sim_moves(const weir_service *service);
 
-/* True if c holds the tokens [n_tokens] of the text. */
+/* True if c holds the tokens [n_tokens] of its sequence. */
 bool sim_has_tokens(
     const weir_service *service, const sim_choice *c, const int32_t *tokens, int32_t n_tokens
 );

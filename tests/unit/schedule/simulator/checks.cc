@@ -34,12 +34,13 @@ bool is_preempted(const sim_choice &past, const sim_choice &now)
 
 bool can_run(const sim_choice &c) { return !c.is_waiting && !c.is_stalled && !c.is_reading; }
 
-/* It could have been in the turn's step, and lacked memory, or, as a prompt, did not fit in it. */
-bool sits_out(const sim_choice &past, const sim_choice &now, int64_t turn)
+/* It could have been in the iteration's step, and lacked memory, or, as a prompt, did not fit in
+ * it. */
+bool sits_out(const sim_choice &past, const sim_choice &now, int64_t iteration)
 {
     return can_run(past) && can_run(now) && now.leader < 0 && !past.is_last_cold &&
            !now.is_last_cold && now.n_computed == past.n_computed && now.step_rows == 0 &&
-           answer_of(now).token_turn != turn;
+           answer_of(now).token_iteration != iteration;
 }
 
 /* Its rows of the step began a block. */
@@ -87,7 +88,7 @@ std::string check_admission(
     std::vector<const Request *> waiting;
     for (const auto &other : all)
         if (other->job != nullptr && !other->is_done && !other->is_admitted &&
-            !has_slot(other.get()) && other.get() != &admitted && other->cancel_turn < 0 &&
+            !has_slot(other.get()) && other.get() != &admitted && other->cancel_iteration < 0 &&
             (other->deadline_ns == 0 || other->deadline_ns > sim_clock_ns()))
             waiting.push_back(other.get());
     /* What may pass one that does not fit (docs/decisions/0047): simulation_test has the order and
@@ -129,27 +130,27 @@ std::string check_victims(const View &before, const View &after, bool has_come)
 }
 
 std::string check_gaps(
-    const View &before, const View &after, int64_t turn, bool has_moves, int64_t *n_gaps,
+    const View &before, const View &after, int64_t iteration, bool has_moves, int64_t *n_gaps,
     int64_t *n_out
 )
 {
     for (const sim_choice &past : before) {
         const sim_choice *const now = find(after, past);
         if (!past.is_decoding || now == nullptr || is_preempted(past, *now)) continue;
-        if (answer_of(past).token_turn == turn) {
+        if (answer_of(past).token_iteration == iteration) {
             *n_gaps += 1;
             continue;
         }
         *n_out += 1;
         if (!past.is_last_cold && !now->is_last_cold && !past.needs_page && !now->needs_page)
-            return name_of(past) + ": a turn without it, and it needs no memory";
-        if (!has_moves) return name_of(past) + ": a turn without it, and nothing moves";
+            return name_of(past) + ": an iteration without it, and it needs no memory";
+        if (!has_moves) return name_of(past) + ": an iteration without it, and nothing moves";
     }
     return "";
 }
 
 std::string check_memory(
-    const View &before, const View &after, int64_t turn, bool has_moves, bool is_alone
+    const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone
 )
 {
     /* Else a prompt may have followed one that is gone, or not have fit in the step. */
@@ -160,7 +161,7 @@ std::string check_memory(
         });
     for (const sim_choice &c : after) {
         const sim_choice *const past = find(before, c);
-        if (past == nullptr || !sits_out(*past, c, turn)) continue;
+        if (past == nullptr || !sits_out(*past, c, iteration)) continue;
         const bool is_first = &c == &after.front();
         if (!c.is_decoding && !(is_first && all_stay)) continue;
         if (!has_moves) return name_of(c) + " sits out, and nothing moves";
@@ -174,16 +175,18 @@ std::string check_memory(
     return "";
 }
 
-/* A sequence before this one got its last token in this turn and is gone. */
-bool has_ended_before(const View &before, const View &after, const sim_choice &c, int64_t turn)
+/* A sequence before this one got its last token in this iteration and is gone. */
+bool has_ended_before(const View &before, const View &after, const sim_choice &c, int64_t iteration)
 {
     return std::any_of(before.begin(), before.end(), [&](const sim_choice &past) {
         return find(after, past) == nullptr && is_before(past, c) &&
-               answer_of(past).token_turn == turn;
+               answer_of(past).token_iteration == iteration;
     });
 }
 
-std::string check_progress(const View &before, const View &after, int64_t turn, bool is_withheld)
+std::string check_progress(
+    const View &before, const View &after, int64_t iteration, bool is_withheld
+)
 {
     /* Rows of a prompt that a step computes at least for one that others leave a quarter. */
     enum { LEAST_ROWS = 8, PATIENCE = 12 };
@@ -191,7 +194,7 @@ std::string check_progress(const View &before, const View &after, int64_t turn, 
     bool any = false; /* before it in order */
     for (const sim_choice &c : after) {
         Answer &answer = answer_of(c);
-        const bool own = answer.token_turn == turn || c.n_computed > answer.furthest;
+        const bool own = answer.token_iteration == iteration || c.n_computed > answer.furthest;
         answer.furthest = std::max(answer.furthest, c.n_computed);
         has_progressed.push_back(own);
     }
@@ -204,7 +207,7 @@ std::string check_progress(const View &before, const View &after, int64_t turn, 
             follows = follows || has_progressed[static_cast<size_t>(at)];
             at = after[static_cast<size_t>(at)].leader;
         }
-        any = any || has_progressed[i] || has_ended_before(before, after, c, turn);
+        any = any || has_progressed[i] || has_ended_before(before, after, c, iteration);
         /* A choice that waits does so for the first one of its request. */
         if (any || follows || c.is_waiting)
             answer.patience = 0;
@@ -214,7 +217,7 @@ std::string check_progress(const View &before, const View &after, int64_t turn, 
         const int32_t least = request_of(c)->policy != nullptr ? 1 : LEAST_ROWS;
         if (answer.patience > PATIENCE + c.n_tokens / least)
             return name_of(c) + " has not got further for " + std::to_string(answer.patience) +
-                   " turns, nor has one before it";
+                   " iterations, nor has one before it";
     }
     return "";
 }

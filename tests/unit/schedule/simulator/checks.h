@@ -1,11 +1,11 @@
-/* tests/unit/schedule/simulator/checks.h - what must hold between the choices of two turns, and of
- * a job that is admitted. */
+/* tests/unit/schedule/simulator/checks.h - what must hold between the choices of two iterations,
+ * and of a job that is admitted. */
 #pragma once
 #include "tests/unit/schedule/simulator/request.h"
 
 namespace sim {
 
-/* Choices in order, as they are between two turns. */
+/* Choices in order, as they are between two iterations. */
 using View = std::vector<sim_choice>;
 
 inline Request *request_of(const sim_choice &c) { return static_cast<Request *>(c.user); }
@@ -16,7 +16,7 @@ inline Answer &answer_of(const sim_choice &c)
 /* The same choice in another view; nullptr: it is not there. */
 const sim_choice *find(const View &view, const sim_choice &c);
 
-/* All return what is wrong, or "". before, after: a turn. */
+/* All return what is wrong, or "". before, after: an iteration. */
 
 /* A job that was queued and is admitted while `view` has slots. window: rows of a sequence at
  * most. */
@@ -24,23 +24,25 @@ std::string check_admission(
     const std::vector<std::unique_ptr<Request>> &all, const Request &admitted, const View &view,
     int64_t window
 );
-/* Who lost rows is behind all who kept theirs, and not the first. has_come: a job was admitted in
- * the turn, which may have been before it and be gone. */
+/* A choice that lost rows comes after all that kept theirs, and is not the first. has_come: a job
+ * was admitted in the iteration, which may have been before it and be gone. */
 std::string check_victims(const View &before, const View &after, bool has_come);
 /* Each decoding sequence got a token, except one that was preempted, or that sits out: the block
  * that its next row goes to is on disk, or the row needs a page, and blocks or states move. Counts
  * both. */
 std::string check_gaps(
-    const View &before, const View &after, int64_t turn, bool has_moves, int64_t *n_gaps,
+    const View &before, const View &after, int64_t iteration, bool has_moves, int64_t *n_gaps,
     int64_t *n_out
 );
 /* While one that decodes, or the first in order, sits out for memory, none behind it took some:
  * after the first go those with one row, then prompts. is_alone: no job came, and none that ran has
  * a policy: either may have filled the step, also before it ended. */
 std::string check_memory(
-    const View &before, const View &after, int64_t turn, bool has_moves, bool is_alone
+    const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone
 );
-/* Each sequence gets further. Counts turns in which nothing was withheld. */
-std::string check_progress(const View &before, const View &after, int64_t turn, bool is_withheld);
+/* Each sequence gets further. Counts iterations in which nothing was withheld. */
+std::string check_progress(
+    const View &before, const View &after, int64_t iteration, bool is_withheld
+);
 
 } // namespace sim

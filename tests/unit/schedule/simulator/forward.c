@@ -73,7 +73,7 @@ const weir_block sim_ffn = { .name = "sim_ffn",
                              .scratch_elements = scratch_elements,
                              .forward = forward };
 
-/* ---- texts ----------------------------------------------------------------------------------- */
+/* ---- sequences ------------------------------------------------------------------------------- */
 uint64_t sim_hash(uint64_t hash, int32_t token)
 {
     uint64_t x = (hash + (uint64_t)(uint32_t)token + 1) * UINT64_C(0x9E3779B97F4A7C15);
@@ -154,7 +154,7 @@ static bool get(const void *page, int64_t slot, sim_row *row)
 /* What is known of a head's rows while they are read in order. */
 typedef struct reading {
     int64_t head, next; /* position after the last row */
-    uint64_t hash; /* of the text up to there */
+    uint64_t hash; /* of the sequence up to there */
     bool is_lost; /* the last row was not read: its page could not be */
 } reading;
 
@@ -180,7 +180,7 @@ static void read_row(reading *r, const void *page, int64_t slot, bool is_whole, 
     else if (is_whole ? !is_next : position < r->next)
         DEFECT("head %d, slot %d: the row of position %d", (int)r->head, (int)slot, (int)position);
     else if (is_next && !r->is_lost && hash != sim_hash(r->hash, (int32_t)row.token))
-        DEFECT("head %d, position %d: the row of another text", (int)r->head, (int)position);
+        DEFECT("head %d, position %d: the row of another sequence", (int)r->head, (int)position);
     *r = (reading){ .head = r->head, .next = position + 1, .hash = hash };
 }
 
@@ -244,7 +244,7 @@ static void write_head(
         if (is_first)
             sim.hashes[s->first_row + i] = hash;
         else if (hash != sim.hashes[s->first_row + i] && !past->is_lost && !first_is_lost)
-            DEFECT("head %d: its rows are those of another text", (int)past->head);
+            DEFECT("head %d: its rows are those of another sequence", (int)past->head);
     }
 }
 
@@ -271,7 +271,7 @@ static void run_state(
     memcpy(&now, at, sizeof now);
     if (memcmp(&now, &expected, sizeof now) != 0)
         DEFECT(
-            "a sequence of %d tokens continues a state of %d tokens, or of another text",
+            "a sequence of %d tokens continues a state of %d tokens, or of another sequence",
             (int)s->n_past, (int)now.n_tokens
         );
     for (int32_t i = 0; i < s->n_rows; i++) {

@@ -1,11 +1,11 @@
 /* tests/unit/schedule/simulator/forward.h - a forward pass that computes no matrices, in place of
  * the model's: the program's weir_model_forward goes before that of the library.
  *
- * The hash of a text is a function of all its tokens. Each KV row holds its position, its token and
- * the hash of the text up to there. A step reads all rows that attention would read, near and cold,
- * and checks each: so a page that is shared, evicted, moved or used again wrongly is noticed. The
- * recurrent state holds the number of tokens and their hash. Logits are a function of the hash, so
- * an answer must not depend on the schedule. */
+ * The hash of a sequence is a function of all its tokens. Each KV row holds its position, its token
+ * and the hash of the sequence up to there. A step reads all rows that attention would read, near
+ * and cold, and checks each: so a page that is shared, evicted, moved or used again wrongly is
+ * noticed. The recurrent state holds the number of tokens and their hash. Logits are a function of
+ * the hash, so an answer must not depend on the schedule. */
 #pragma once
 #include "engine/model/block.h"
 
@@ -23,9 +23,10 @@ enum {
 /* Mixers with KV rows, and with a recurrent state; and a feed-forward block. */
 extern const weir_block sim_kv, sim_state, sim_ffn;
 
-/* Of a text and one more token; 0: of no text. */
+/* Of a sequence and one more token; 0: of an empty one. */
 uint64_t sim_hash(uint64_t hash, int32_t token);
-/* Logits [SIM_VOCAB] after a text: two tokens are likely, one of them the stop id now and then. */
+/* Logits [SIM_VOCAB] after a sequence: two tokens are likely, one of them the stop id now and
+ * then. */
 void sim_logits(float *logits, uint64_t hash);
 
 /* The first wrong row or state since sim_forward_reset; NULL: none. */

@@ -11,13 +11,13 @@ constexpr int kRoots = 3, kClients = 3, kTokens = 30;
 
 int32_t any_token(Random &random) { return random.between(2, SIM_VOCAB - 1); }
 
-// Texts that many prompts begin with; of a branch point the first tokens only.
+// Sequences that many prompts begin with; of a branch point the first tokens only.
 std::vector<int32_t> root(uint64_t seed, int index, int32_t n)
 {
     Random random(seed * 31 + static_cast<uint64_t>(index));
-    std::vector<int32_t> text;
-    for (int32_t i = 0; i < n; i++) text.push_back(any_token(random));
-    return text;
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < n; i++) tokens.push_back(any_token(random));
+    return tokens;
 }
 
 std::vector<int32_t> make_prompt(
@@ -27,9 +27,9 @@ std::vector<int32_t> make_prompt(
 {
     std::vector<int32_t> prompt;
     const bool shares = (features & SHARING) != 0;
-    if (shares && random.one_in(3) && !before.empty()) { // a next turn, or the same again
+    if (shares && random.one_in(3) && !before.empty()) { // its next prompt, or the same again
         const Request &past = *before[static_cast<size_t>(random.pick((int)before.size()))];
-        prompt = random.one_in(3) ? past.prompt : past.answers[0].text;
+        prompt = random.one_in(3) ? past.prompt : past.answers[0].tokens;
         if (random.one_in(2) && prompt.size() > 3) prompt.pop_back();
     } else if (shares && !random.one_in(4)) {
         prompt = root(seed, random.pick(kRoots), random.between(1, most));
@@ -90,7 +90,7 @@ void make_request(
     const int32_t most = random.one_in(8) ? window : std::max(1, window - out->max_tokens);
     out->prompt = make_prompt(random, seed, most, features, before);
     Answer answer = {};
-    answer.text = out->prompt;
+    answer.tokens = out->prompt;
     answer.hash = 0;
     for (const int32_t token : out->prompt) answer.hash = sim_hash(answer.hash, token);
     out->answers.assign(static_cast<size_t>(out->n_choices), answer);

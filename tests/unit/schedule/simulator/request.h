@@ -10,15 +10,15 @@ namespace sim {
 class Schedule;
 
 struct Answer { /* of a choice */
-    std::vector<int32_t> text; /* prompt and answer */
-    uint64_t hash; /* of the text */
+    std::vector<int32_t> tokens; /* prompt and answer */
+    uint64_t hash; /* of the sequence */
     int32_t n_tokens = 0;
     weir_finish finish = WEIR_FINISH_NONE;
     bool is_stopped = false; /* by its callback */
-    /* The most tokens that were computed of it since its last token, and turns since it or one that
-     * it waits for got further. */
+    /* The most tokens that were computed of it since its last token, and iterations since it or one
+     * that it waits for got further. */
     int32_t furthest = 0, patience = 0;
-    int64_t token_turn = -1;
+    int64_t token_iteration = -1;
 };
 
 struct Request {
@@ -36,7 +36,7 @@ struct Request {
     std::vector<Answer> answers;
     bool is_admitted = false, is_done = false;
     /* In which it was cancelled, was late first, ended. */
-    int64_t cancel_turn = -1, late_turn = -1, done_turn = -1;
+    int64_t cancel_iteration = -1, late_iteration = -1, done_iteration = -1;
     weir_status status = WEIR_OK;
 
     std::string name() const { return "job " + std::to_string(number); }

@@ -42,7 +42,7 @@ class Schedule {
 
     Result run()
     {
-        while (problem_.empty() && !is_over()) turn();
+        while (problem_.empty() && !is_over()) iterate();
         finish();
         return { problem_, log_, counts_ };
     }
@@ -59,7 +59,7 @@ class Schedule {
     void fail(const std::string &what)
     {
         if (what.empty() || !problem_.empty()) return;
-        problem_ = "turn " + std::to_string(turn_) + ": " + what;
+        problem_ = "iteration " + std::to_string(iteration_) + ": " + what;
         log("FAILS: " + problem_);
     }
     bool has(Feature feature) const { return (limits_.features & feature) != 0; }
@@ -70,7 +70,8 @@ class Schedule {
     // True once everything has come: then the machine is healthy, and all must end.
     bool is_calm() const
     {
-        return static_cast<int>(jobs_.size()) == n_jobs_ && turn_ > last_submit_ + kHealthyFrom;
+        return static_cast<int>(jobs_.size()) == n_jobs_ &&
+               iteration_ > last_submit_ + kHealthyFrom;
     }
 
     // ---- what happens ---------------------------------------------------------------------------
@@ -111,13 +112,13 @@ class Schedule {
         if (status != WEIR_OK) request->job = nullptr;
         log("  " + request->print() + (status == WEIR_OK ? "" : std::string(": ") + error.text));
         (status == WEIR_OK ? n_submitted_ : counts_.refused) += 1;
-        last_submit_ = turn_;
+        last_submit_ = iteration_;
         jobs_.push_back(std::move(request));
     }
     void cancel(Request *request)
     {
-        if (request->job == nullptr || request->is_done || request->cancel_turn >= 0) return;
-        request->cancel_turn = turn_;
+        if (request->job == nullptr || request->is_done || request->cancel_iteration >= 0) return;
+        request->cancel_iteration = iteration_;
         weir_job_cancel(request->job);
         log("  " + request->name() + " is cancelled");
     }
@@ -133,24 +134,24 @@ class Schedule {
         if (is_faulty && kind == 4) disk.garbles = amount;
         if (kind == 5) disk.is_short = amount;
         sim_disk_set(&disk);
-        const int pace = random_.pick(8), turns = random_.between(2, 12);
+        const int pace = random_.pick(8), iterations = random_.between(2, 12);
         const bool is_late = has(STALLS) && !is_calm();
         stalls_ = is_late && pace < 2;
-        slow_ = is_late && pace == 2 ? turns : 0;
+        slow_ = is_late && pace == 2 ? iterations : 0;
         log("  disk: writes fail " + std::to_string(disk.write_fails) + ", reads " +
             std::to_string(disk.read_fails) + ", garbles " + std::to_string(disk.garbles) +
             (stalls_ ? ", stalls" : "") +
-            (slow_ > 0 ? ", one in " + std::to_string(slow_) + " turns" : ""));
+            (slow_ > 0 ? ", one in " + std::to_string(slow_) + " iterations" : ""));
     }
     void run_workers(int n)
     {
-        if (stalls_ || (slow_ > 0 && turn_ % slow_ > 0)) return;
+        if (stalls_ || (slow_ > 0 && iteration_ % slow_ > 0)) return;
         sim_workers_run(slow_ > 0 ? 0 : n);
     }
     void act()
     {
         const bool is_alone = n_done_ == n_submitted_;
-        for (int n = turn_ == 0                      ? random_.between(1, 6)
+        for (int n = iteration_ == 0                 ? random_.between(1, 6)
                      : is_alone || random_.one_in(5) ? 1
                                                      : 0;
              n > 0 && static_cast<int>(jobs_.size()) < n_jobs_; n--)
@@ -162,7 +163,7 @@ class Schedule {
             sim_forward_fail();
             has_failures_ = true;
         }
-        if (setup_.disk_blocks > 0 && turn_ % 16 == 0) change_disk();
+        if (setup_.disk_blocks > 0 && iteration_ % 16 == 0) change_disk();
         const int n = random_.one_in(3) ? random_.between(0, 2) : 1000;
         run_workers(is_calm() ? 1000 : n);
         sim_clock_add(int64_t{ 1000000 } * (n_idle_ > 1 ? 10 : random_.between(1, 9)));
@@ -213,10 +214,10 @@ class Schedule {
                 what + " is " + std::to_string(event->token) + ", alone it is " +
                 std::to_string(wanted)
             );
-        answer.text.push_back(event->token);
+        answer.tokens.push_back(event->token);
         answer.hash = sim_hash(answer.hash, event->token);
         answer.n_tokens++;
-        answer.token_turn = turn_;
+        answer.token_iteration = iteration_;
         counts_.tokens++;
         if (has(CANCELS) && random_.one_in(300)) cancel(request);
         answer.is_stopped = has(CANCELS) && random_.one_in(200);
@@ -240,11 +241,11 @@ class Schedule {
             break;
         case WEIR_FINISH_LENGTH:
             if (answer.n_tokens < request->max_tokens &&
-                answer.text.size() < std::min(window, pool))
+                answer.tokens.size() < std::min(window, pool))
                 fail(what + " after " + std::to_string(answer.n_tokens) + " tokens");
             break;
         case WEIR_FINISH_CANCELED:
-            if (request->cancel_turn < 0) fail(what + ", and was not cancelled");
+            if (request->cancel_iteration < 0) fail(what + ", and was not cancelled");
             break;
         case WEIR_FINISH_TIMEOUT:
             if (request->deadline_ns == 0 || request->deadline_ns > sim_clock_ns())
@@ -259,13 +260,13 @@ class Schedule {
     {
         size_t longest = 0;
         for (const Answer &answer : request.answers)
-            longest = std::max(longest, answer.text.size());
+            longest = std::max(longest, answer.tokens.size());
         return status == WEIR_EFULL && longest + 64 > static_cast<size_t>(setup_.near_blocks) * 64;
     }
     void done(Request *request, const weir_event *event)
     {
         request->is_done = true;
-        request->done_turn = turn_;
+        request->done_iteration = iteration_;
         request->status = event->status;
         n_done_++;
         counts_.jobs++;
@@ -277,7 +278,7 @@ class Schedule {
                    by_pass = event->status == WEIR_EDEVICE && has_failures_;
         counts_.cancelled += was_cancelled;
         counts_.late += request->answers[0].finish == WEIR_FINISH_TIMEOUT;
-        if (was_cancelled && request->cancel_turn < 0)
+        if (was_cancelled && request->cancel_iteration < 0)
             fail(request->name() + " was not cancelled, and ends so");
         counts_.failed += by_disk || by_pass;
         if (event->status != WEIR_OK && !was_cancelled && !by_disk && !by_pass)
@@ -287,30 +288,31 @@ class Schedule {
                 fail(request->name() + " is done, and a choice has not ended");
     }
 
-    // ---- a turn ---------------------------------------------------------------------------------
+    // ---- an iteration ---------------------------------------------------------------------------
     View view() const
     {
         View all(static_cast<size_t>(setup_.slots));
         all.resize(static_cast<size_t>(sim_choices(machine_.service(), all.data())));
         return all;
     }
-    void turn()
+    void iterate()
     {
-        log("turn " + std::to_string(turn_));
+        log("iteration " + std::to_string(iteration_));
         act();
         for (const auto &job : jobs_)
-            if (job->deadline_ns > 0 && job->deadline_ns <= sim_clock_ns() && job->late_turn < 0)
-                job->late_turn = turn_;
+            if (job->deadline_ns > 0 && job->deadline_ns <= sim_clock_ns() &&
+                job->late_iteration < 0)
+                job->late_iteration = iteration_;
         before_ = view();
         has_come_ = false;
         const weir_service_stats past = machine_.stats();
         const bool is_withheld = sim_workers_are_busy();
         (void)sim_engine_waits();
-        const bool has_stepped = weir_service_turn(machine_.service(), false);
+        const bool has_stepped = weir_service_iterate(machine_.service(), false);
         n_idle_ = has_stepped ? 0 : n_idle_ + 1;
         check(past, machine_.stats(), is_withheld);
-        turn_++;
-        counts_.turns++;
+        iteration_++;
+        counts_.iterations++;
     }
     void check(const weir_service_stats &past, const weir_service_stats &now, bool is_withheld)
     {
@@ -319,11 +321,11 @@ class Schedule {
         if (sim_forward_defect() != nullptr) fail(sim_forward_defect());
         const char *const unsound = sim_audit(machine_.service(), &machine_.fixed());
         if (unsound != nullptr) fail(unsound);
-        check_texts(after);
+        check_tokens(after);
         fail(check_victims(before_, after, has_come_));
         check_waits(after);
         if (n_gaps_ > 0) check_rows(now.batch_rows - past.batch_rows);
-        fail(check_progress(before_, after, turn_, is_withheld));
+        fail(check_progress(before_, after, iteration_, is_withheld));
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
         check_ends(is_withheld);
     }
@@ -333,23 +335,23 @@ class Schedule {
         const int64_t n_waits = sim_engine_waits();
         const bool has_policy = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto &job) {
             return job->policy != nullptr && job->is_admitted &&
-                   (!job->is_done || job->done_turn == turn_);
+                   (!job->is_done || job->done_iteration == iteration_);
         });
         if (n_waits > 0 && !has_policy) fail("the engine waits for the disk");
         counts_.waits += n_waits;
         const bool has_moves = sim_moves(machine_.service()) || n_waits > 0;
         n_gaps_ = 0;
-        fail(check_gaps(before_, after, turn_, has_moves, &n_gaps_, &counts_.sat_out));
+        fail(check_gaps(before_, after, iteration_, has_moves, &n_gaps_, &counts_.sat_out));
         counts_.gaps += n_gaps_;
-        fail(check_memory(before_, after, turn_, has_moves, !has_come_ && !has_policy));
+        fail(check_memory(before_, after, iteration_, has_moves, !has_come_ && !has_policy));
     }
-    void check_texts(const View &after)
+    void check_tokens(const View &after)
     {
         for (const sim_choice &c : after) {
             const Answer &answer = answer_of(c);
             if (!c.is_waiting && !sim_has_tokens(
-                                     machine_.service(), &c, answer.text.data(),
-                                     static_cast<int32_t>(answer.text.size())
+                                     machine_.service(), &c, answer.tokens.data(),
+                                     static_cast<int32_t>(answer.tokens.size())
                                  ))
                 fail(request_of(c)->name() + " holds other tokens than its own");
         }
@@ -367,17 +369,19 @@ class Schedule {
     }
     void check_ends(bool is_withheld)
     {
-        enum { TURNS = 2 };
+        enum { ITERATIONS = 2 };
         for (const auto &job : jobs_) {
             if (job->job == nullptr || job->is_done) continue;
-            const bool is_cancelled = job->cancel_turn >= 0 && turn_ >= job->cancel_turn + TURNS,
-                       is_late = job->late_turn >= 0 && turn_ >= job->late_turn + TURNS;
-            if (is_cancelled) fail(job->name() + " was cancelled two turns ago, and runs");
-            if (is_late) fail(job->name() + " was late two turns ago, and runs");
+            const bool is_cancelled = job->cancel_iteration >= 0 &&
+                                      iteration_ >= job->cancel_iteration + ITERATIONS,
+                       is_late = job->late_iteration >= 0 &&
+                                 iteration_ >= job->late_iteration + ITERATIONS;
+            if (is_cancelled) fail(job->name() + " was cancelled two iterations ago, and runs");
+            if (is_late) fail(job->name() + " was late two iterations ago, and runs");
         }
         n_stuck_ = n_idle_ > 0 && !is_withheld && n_done_ < n_submitted_ ? n_stuck_ + 1 : 0;
-        if (n_stuck_ > kMostIdle) fail("no step for " + std::to_string(n_stuck_) + " turns");
-        if (turn_ > kMostTurns) fail("jobs do not end");
+        if (n_stuck_ > kMostIdle) fail("no step for " + std::to_string(n_stuck_) + " iterations");
+        if (iteration_ > kMostTurns) fail("jobs do not end");
     }
     void log_view(const View &after, int64_t rows)
     {
@@ -409,7 +413,7 @@ class Schedule {
         for (const auto &job : jobs_)
             if (job->job != nullptr) weir_job_cancel(job->job);
         sim_workers_run(1000000);
-        (void)weir_service_turn(machine_.service(), true);
+        (void)weir_service_iterate(machine_.service(), true);
         for (const auto &job : jobs_)
             if (job->job != nullptr) weir_job_release(job->job);
         if (machine_.request_bytes() > 0) fail("bytes of requests are charged after the last");
@@ -427,9 +431,9 @@ class Schedule {
     Oracle oracle_;
     std::vector<std::unique_ptr<Request>> jobs_;
     View before_;
-    int64_t turn_ = 0, last_submit_ = 0, n_idle_ = 0, n_stuck_ = 0;
+    int64_t iteration_ = 0, last_submit_ = 0, n_idle_ = 0, n_stuck_ = 0;
     int64_t n_submitted_ = 0, n_done_ = 0, n_gaps_ = 0;
-    int slow_ = 0; // turns between two reads or writes
+    int slow_ = 0; // iterations between two reads or writes
     bool stalls_ = false, has_failures_ = false, has_come_ = false;
     std::string problem_, log_;
     Counts counts_ = {};

@@ -1,17 +1,17 @@
 /* tests/unit/schedule/simulator/schedule.h - one random schedule: what comes, when, and what goes
- * wrong with the machine, all from a seed; and what must hold after every turn of the engine.
+ * wrong with the machine, all from a seed; and what must hold after every iteration of the engine.
  *
- * Answers    each token is the one that its text has, whatever else ran
+ * Answers    each token is the one that its sequence has, whatever else ran
  * Order      admission: the best priority, then the client with the fewest jobs, then its oldest
  *            job; preemption: from the last in order; the first one keeps its rows
- * Gaps       every turn computes a row of every decoding sequence, unless it is preempted or sits
- *            out, and then at most mixed_chunk rows of prompts; a sequence sits out only if it
+ * Gaps       every iteration computes a row of every decoding sequence, unless it is preempted or
+ *            sits out, and then at most mixed_chunk rows of prompts; a sequence sits out only if it
  *            needs a page or a block on disk, and only while something moves
  * Memory     what is free goes to the first in order, then to those that decode, then to prompts
  * Waits      the engine waits for no disk (what it may wait for: docs/decisions/0049)
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
- *            within `patience` turns; recomputing is no progress
- * Ends       a cancelled or late job ends within two turns, all jobs end, with the reason that fits
+ *            within `patience` iterations; recomputing is no progress
+ * Ends       a cancelled or late job ends in two iterations, all jobs end for the right reason
  * Bytes      sim_audit */
 #pragma once
 #include <map>
@@ -30,7 +30,7 @@ enum Feature : unsigned {
     TIMEOUTS = 16,
     PRIORITIES = 32,
     CHOICES = 64, /* n > 1 */
-    SHARING = 128, /* texts that begin alike */
+    SHARING = 128, /* sequences that begin alike */
     FAILURES = 256, /* of the forward pass */
     POLICIES = 512, /* that drop rows */
     ALL = 1023
@@ -46,7 +46,7 @@ struct Limits {
 
 /* How often what a schedule is about happened. */
 struct Counts {
-    int64_t turns, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
+    int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
         states_back, evicted_tokens, sat_out, waits;
     void add(const Counts &other);
@@ -54,7 +54,7 @@ struct Counts {
 
 struct Result {
     std::string problem; /* "": none */
-    std::string log; /* if it was asked for: what happened, a line for each turn */
+    std::string log; /* if it was asked for: what happened, a line for each iteration */
     Counts counts = {};
 };
 

@@ -1,6 +1,6 @@
 // Thousands of random schedules with a forward pass that computes no matrices, each a function of
 // its seed. WEIR_SIMULATOR_SCHEDULES: how many (2500; 200 with a sanitizer); WEIR_SIMULATOR_SEED:
-// the first of them; WEIR_SIMULATOR_SECONDS: stop after so long. One schedule with all that
+// the first of them; WEIR_SIMULATOR_SECONDS: stop after this time. One schedule with all that
 // happens: WEIR_SIMULATOR_SCHEDULES=1 WEIR_SIMULATOR_SEED=N WEIR_SIMULATOR_LOG=1;
 // WEIR_SIMULATOR_JOBS and WEIR_SIMULATOR_FEATURES (schedule.h) make it smaller.
 #include <gtest/gtest.h>
@@ -110,11 +110,11 @@ TEST_F(Simulator, Schedules)
         (void)printf("%s %lld, ", name, static_cast<long long>(count));
     };
     print("schedules", n_run);
-    print("turns", sum.turns);
+    print("iterations", sum.iterations);
     print("jobs", sum.jobs);
     print("tokens", sum.tokens);
     print("gaps", sum.gaps);
-    print("turns that one sits out", sum.sat_out);
+    print("iterations that one sits out", sum.sat_out);
     print("waits for a policy", sum.waits);
     print("refused", sum.refused);
     print("cancelled", sum.cancelled);
@@ -122,7 +122,7 @@ TEST_F(Simulator, Schedules)
     print("failed", sum.failed);
     print("preemptions", sum.preemptions);
     print("cached tokens", sum.cached_tokens);
-    print("turns of followers", sum.followed);
+    print("iterations of followers", sum.followed);
     print("faults of the disk", sum.faults);
     print("bytes demoted", sum.demoted_bytes);
     print("promoted", sum.promoted_bytes);
@@ -151,13 +151,13 @@ TEST_F(Simulator, RareCases)
     }
 }
 
-// The same schedule, turn by turn.
+// The same schedule, iteration by iteration.
 TEST_F(Simulator, ASeedIsReplayed)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         const sim::Result once = sim::run_schedule(*world_, seed, {}, true),
                           again = sim::run_schedule(*world_, seed, {}, true);
-        EXPECT_GT(once.counts.turns, 0);
+        EXPECT_GT(once.counts.iterations, 0);
         EXPECT_EQ(once.log, again.log) << "seed " << seed;
     }
 }

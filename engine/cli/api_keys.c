@@ -1,4 +1,4 @@
-#include "engine/cli/keys.h"
+#include "engine/cli/api_keys.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,6 @@
-/* engine/schedule/turns.c - the order of queued jobs.
- *
- * The next one is, of those with the best priority, the oldest one of the client with the fewest
- * running jobs; ties go to the client that was served least recently. Clients over budget are
- * skipped. If it does not fit, jobs of its priority may start ahead of it whose prompt and
- * max_tokens fit into what is free: while it is next, of no more rows together than it has itself.
- * So a job of n rows waits for at most n steps longer than if it were never passed, as each of
- * these jobs ends after as many steps as it has rows
- * (docs/decisions/0047-passing-in-the-queue.md). */
+/* engine/schedule/queue.c - the order of queued jobs: by priority, then of the client with the
+ * fewest running jobs that was served least recently. Jobs may pass one that does not fit, with no
+ * more rows together than it has (docs/decisions/0047-passing-in-the-queue.md). */
 #include <string.h>
 
 #include "engine/schedule/job.h"
@@ -43,14 +37,14 @@ void weir_queue_remove(
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */
-static uint64_t *turn_of(weir_service *service, int32_t client)
+static uint64_t *last_served_of(weir_service *service, int32_t client)
 {
-    return &service->turns[(uint32_t)client % CLIENT_TURNS];
+    return &service->last_served[(uint32_t)client % CLIENT_ENTRIES];
 }
 
-void weir_job_take_turn(const weir_job *job)
+void weir_job_count_served(const weir_job *job)
 {
-    *turn_of(job->service, job->request.client) = ++job->service->n_turns;
+    *last_served_of(job->service, job->request.client) = ++job->service->n_served;
 }
 
 /* The client's entry: its own, or the free one where it would be. There are more entries than
@@ -116,8 +110,8 @@ static bool may_pass(const weir_queue_past *past, const weir_job *job)
            fits_whole(job, past->room);
 }
 
-/* ---- turns ----------------------------------------------------------------------------------- */
-/* Clients that share an entry of `turns` wait together for their budgets. */
+/* ---- order ----------------------------------------------------------------------------------- */
+/* Clients that share an entry of `last_served` wait together for their budgets. */
 weir_job *weir_queue_next(
     weir_service *service, const weir_queue *queue, const weir_queue_past *past
 )
@@ -125,23 +119,24 @@ weir_job *weir_queue_next(
     weir_job *next = NULL;
     int32_t fewest = 0;
     uint64_t longest_ago = 0;
-    bool is_over_budget[CLIENT_TURNS] = { false };
+    bool is_over_budget[CLIENT_ENTRIES] = { false };
     count_uses(service);
     for (weir_job *job = queue->first; job != NULL; job = weir_queue_after(queue, job)) {
         const client_use *const use = use_of(service, job->request.client);
         const int32_t n = use->n_running;
-        const uint64_t *const turn = turn_of(service, job->request.client);
-        bool *const is_over = &is_over_budget[turn - service->turns];
+        const uint64_t *const served = last_served_of(service, job->request.client);
+        bool *const is_over = &is_over_budget[served - service->last_served];
         *is_over = *is_over || !fits_budget(service, job, use);
         const int32_t priority = job->request.priority;
-        if (*is_over || (next != NULL && (priority > next->request.priority ||
-                                          (priority == next->request.priority &&
-                                           (n > fewest || (n == fewest && *turn >= longest_ago))))))
+        if (*is_over ||
+            (next != NULL && (priority > next->request.priority ||
+                              (priority == next->request.priority &&
+                               (n > fewest || (n == fewest && *served >= longest_ago))))))
             continue;
         if (past != NULL && !may_pass(past, job)) continue;
         next = job;
         fewest = n;
-        longest_ago = *turn;
+        longest_ago = *served;
     }
     return next;
 }

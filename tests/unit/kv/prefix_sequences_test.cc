@@ -1,4 +1,4 @@
-// Texts that the tree keeps, as wholes: which will be dropped and are in no file, their names,
+// Sequences that the tree keeps, as wholes: which will be dropped and are in no file, their names,
 // their order, and states that are held.
 #include "tests/unit/kv/prefix_fixture.h"
 
@@ -6,14 +6,14 @@ namespace {
 
 using prefix::digest;
 using prefix::Prefix;
-using prefix::Text;
+using prefix::Tokens;
 
 TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
 {
     open(4 * 20, 100, 8); // a block is 4 pages: 64 tokens in all layers and heads
-    keep(text(320, 1), nullptr);
-    keep(text(320, 2), "mine");
-    keep(text(128, 3), nullptr);
+    keep(tokens(320, 1), nullptr);
+    keep(tokens(320, 2), "mine");
+    keep(tokens(128, 3), nullptr);
     weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1];
     const auto finds = [&](int64_t n_pages, int32_t least) {
@@ -24,7 +24,7 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     EXPECT_FALSE(finds(4 * 8, 192)) << "these are free";
     EXPECT_FALSE(finds(4 * 20, 321)) << "no text is that long";
     ASSERT_TRUE(finds(4 * 9, 192));
-    EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 1));
+    EXPECT_EQ(Tokens(s.tokens, s.tokens + s.n_tokens), tokens(320, 1));
     EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
     EXPECT_EQ(weir_prefix_match_length(prefix_, s.tokens, s.n_tokens, salt), 320);
     EXPECT_EQ(weir_prefix_match_length(prefix_, s.tokens, s.n_tokens, "mine"), 0);
@@ -36,41 +36,41 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     sound();
     EXPECT_FALSE(finds(4 * 13, 192)) << "five blocks go before the next text";
     ASSERT_TRUE(finds(4 * 14, 192));
-    EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
+    EXPECT_EQ(Tokens(s.tokens, s.tokens + s.n_tokens), tokens(320, 2));
     EXPECT_STREQ(salt, "mine");
     weir_kv_sequence_clear(&s);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 13)))
         << "holding was no use of it: it goes first";
-    EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 0);
+    EXPECT_EQ(take(tokens(320, 1), nullptr).n_rows, 0);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 0);
 
-    // What was saved and goes on: the new tokens alone count. What another text shares is not lost
-    // with this one.
-    keep(text(320, 2), "mine");
-    weir_prefix_mark_saved(prefix_, text(320, 2).data(), 320, 320, "mine");
-    keep(text(448, 2), "mine");
+    // What was saved and goes on: the new tokens alone count. What another sequence shares is not
+    // lost with this one.
+    keep(tokens(320, 2), "mine");
+    weir_prefix_mark_saved(prefix_, tokens(320, 2).data(), 320, 320, "mine");
+    keep(tokens(448, 2), "mine");
     EXPECT_FALSE(finds(4 * 20, 129));
     EXPECT_TRUE(finds(4 * 20, 128));
     EXPECT_EQ(s.n_tokens, 128) << "the oldest first";
     weir_kv_sequence_clear(&s);
-    weir_prefix_mark_saved(prefix_, text(128, 3).data(), 128, 0, nullptr);
+    weir_prefix_mark_saved(prefix_, tokens(128, 3).data(), 128, 0, nullptr);
     ASSERT_TRUE(finds(4 * 20, 128));
     EXPECT_EQ(s.n_tokens, 448);
     weir_kv_sequence_clear(&s);
-    Text other = text(448, 2);
+    Tokens other = tokens(448, 2);
     for (size_t i = 384; i < other.size(); i++) other[i] = -1;
     keep(other, "mine");
     EXPECT_FALSE(finds(4 * 20, 128));
     weir_kv_sequence_close(&s);
 }
 
-TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
+TEST_P(Prefix, NamesStandForSequencesAndGoWithThem)
 {
     open(64, 12, 12);
-    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
-    const Text a = text(100, 1), b = text(200, 2);
-    const auto name = [&](const Text &of, const char *what) {
+    if (GetParam().is_paged) GTEST_SKIP() << "its sequences end within pages";
+    const Tokens a = tokens(100, 1), b = tokens(200, 2);
+    const auto name = [&](const Tokens &of, const char *what) {
         weir_kv_sequence s = sequence(of);
         (void)weir_prefix_match(prefix_, &s, nullptr, s.n_tokens);
         weir_prefix_name(prefix_, &s, nullptr, what);
@@ -82,7 +82,7 @@ TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
         char salt[WEIR_PREFIX_SALT + 1] = "";
         const bool is = weir_prefix_named(prefix_, what, &s, salt);
         EXPECT_EQ(is, weir_prefix_has_name(prefix_, what));
-        const Text found(s.tokens, s.tokens + (is ? s.n_tokens : 0));
+        const Tokens found(s.tokens, s.tokens + (is ? s.n_tokens : 0));
         if (is) EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
         s.n_tokens = 0;
         weir_kv_sequence_close(&s);
@@ -90,45 +90,45 @@ TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
     };
     keep(a, nullptr);
     keep(b, nullptr);
-    EXPECT_EQ(named("x"), Text());
+    EXPECT_EQ(named("x"), Tokens());
     name(a, "x");
     EXPECT_EQ(named("x"), a);
     name(b, "y");
     name(b, "x");
     EXPECT_EQ(named("x"), b);
     EXPECT_EQ(named("y"), b) << "a text may have two names";
-    Text longer = a;
+    Tokens longer = a;
     name(a, "x");
     for (int i = 0; i < 20; i++) longer.push_back(7);
     keep(longer, nullptr);
     EXPECT_EQ(named("x"), a) << "the run that held its end became longer";
     for (int i = 0; i < WEIR_PREFIX_NAMES; i++) name(b, ("n" + std::to_string(i)).c_str());
-    EXPECT_EQ(named("x"), Text()) << "too many names";
+    EXPECT_EQ(named("x"), Tokens()) << "too many names";
     EXPECT_EQ(named("n63"), b);
     name(b, "");
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(n_pages_)));
-    EXPECT_EQ(named("n63"), Text());
+    EXPECT_EQ(named("n63"), Tokens());
     sound();
 }
 
-TEST_P(Prefix, TextsComeOutMostRecentFirst)
+TEST_P(Prefix, SequencesComeOutMostRecentFirst)
 {
     open(64, 12, 12);
-    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
-    const Text a = text(100, 1), b = text(130, 2), c = text(64, 3);
+    if (GetParam().is_paged) GTEST_SKIP() << "its sequences end within pages";
+    const Tokens a = tokens(100, 1), b = tokens(130, 2), c = tokens(64, 3);
     keep(a, "s");
     keep(b, nullptr);
     keep(c, "t");
     (void)take(a, "s");
-    const std::vector<std::pair<Text, std::string>> expected = { { a, "s" },
-                                                                 { c, "t" },
-                                                                 { b, WEIR_PREFIX_NO_SALT } };
+    const std::vector<std::pair<Tokens, std::string>> expected = { { a, "s" },
+                                                                   { c, "t" },
+                                                                   { b, WEIR_PREFIX_NO_SALT } };
     weir_prefix_cursor cursor = {};
     weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     for (const auto &one : expected) {
         ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
-        EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), one.first);
+        EXPECT_EQ(Tokens(s.tokens, s.tokens + s.n_tokens), one.first);
         EXPECT_EQ(salt, one.second);
         EXPECT_STREQ(name, "");
         EXPECT_EQ(
@@ -140,12 +140,12 @@ TEST_P(Prefix, TextsComeOutMostRecentFirst)
     weir_kv_sequence_close(&s);
 }
 
-TEST_P(Prefix, PinnedStatesAreNotLent)
+TEST_P(Prefix, PinnedStatesAreNotTaken)
 {
     open(64, 12, 4);
-    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
+    if (GetParam().is_paged) GTEST_SKIP() << "its sequences end within pages";
     if (!GetParam().has_states) return;
-    const Text a = text(200, 1);
+    const Tokens a = tokens(200, 1);
     keep(a, nullptr, { 50, 120 });
     weir_kv_sequence s = sequence(a);
     ASSERT_EQ(weir_prefix_match(prefix_, &s, nullptr, 200).n_rows, 200);
@@ -175,15 +175,15 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
     sound();
 }
 
-// A pinned state may be on a run of another text, whose pages have no holder: it goes, the state
-// stays as long as it is pinned.
-TEST_P(Prefix, PinnedStatesOutliveTheirText)
+// A pinned state may be on a run of another sequence, whose pages have no holder: it goes, the
+// state stays as long as it is pinned.
+TEST_P(Prefix, PinnedStatesOutliveTheirSequence)
 {
     open(4 * 8, 20, 4);
-    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
+    if (GetParam().is_paged) GTEST_SKIP() << "its sequences end within pages";
     if (!GetParam().has_states) return;
-    const Text a = text(200, 1);
-    Text other = text(128, 2);
+    const Tokens a = tokens(200, 1);
+    Tokens other = tokens(128, 2);
     std::copy(a.begin(), a.begin() + 30, other.begin());
     keep(other, nullptr, { 30 });
     keep(a, nullptr, {});
@@ -212,11 +212,11 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     sound();
 }
 
-// A text whose file is gone is saved again, but only after it was used again.
-TEST_P(Prefix, ATextWithoutItsFileIsEndangeredOnceItIsUsed)
+// A sequence whose file is gone is saved again, but only after it was used again.
+TEST_P(Prefix, ASequenceWithoutItsFileIsEndangeredOnceItIsUsed)
 {
     open(4 * 20, 100, 8);
-    const Text own = text(320, 1);
+    const Tokens own = tokens(320, 1);
     weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1];
     const auto is_endangered = [&] {

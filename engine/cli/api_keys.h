@@ -1,5 +1,5 @@
-/* engine/cli/keys.h - the API keys of a server: from server.api_key_file, the environment variable
- * WEIR_API_KEY, or server.api_key. */
+/* engine/cli/api_keys.h - the API keys of a server: from server.api_key_file, the environment
+ * variable WEIR_API_KEY, or server.api_key. */
 #pragma once
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"

@@ -1,6 +1,6 @@
-/* tests/unit/kv/policy_text.h - a text under a policy as the engine runs it, over arrays: forward
- * passes with what they let the policy observe, plans carried out on lists of positions, attention
- * in double over what is held. */
+/* tests/unit/kv/policy_sequence.h - a sequence under a policy as the engine runs it, over arrays:
+ * forward passes with what they let the policy observe, plans carried out on lists of positions,
+ * attention in double over what is held. */
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -17,7 +17,7 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int32_t>;
 
-/* Rotated and plain queries (layer, head, token, dim), keys and values of a text. */
+/* Rotated and plain queries (layer, head, token, dim), keys and values of a sequence. */
 struct Data {
     int64_t layers, heads, kv_heads, tokens, key_dim, value_dim;
     Floats plain, q, k, v;
@@ -48,18 +48,18 @@ Data random_data(
 );
 
 /* Throws std::runtime_error with the policy's own words when it refuses. */
-class Text {
+class Sequence {
   public:
     /* max_rows 0: all tokens. */
-    Text(
+    Sequence(
         const Data &data, const std::string &name, const std::string &options,
         const weir_calibration *calibration = nullptr, int64_t max_rows = 0
     );
-    ~Text();
-    Text(const Text &) = delete;
-    Text &operator=(const Text &) = delete;
+    ~Sequence();
+    Sequence(const Sequence &) = delete;
+    Sequence &operator=(const Sequence &) = delete;
 
-    void forward(int64_t n_queries); /* the next tokens of the text */
+    void forward(int64_t n_queries); /* the next tokens of the sequence */
     bool is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, bool is_shared = false)
         const;
     /* The plan carried out: held, state. budget [layers * kv_heads], or one number for all. */

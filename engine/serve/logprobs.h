@@ -1,4 +1,4 @@
-/* engine/serve/scores.h - log-probabilities of the tokens of one text, stored as numbers and
+/* engine/serve/logprobs.h - log-probabilities of the tokens of one text, stored as numbers and
  * written in the form of chat or of completions. */
 #pragma once
 #include "engine/sample/sampler.h"
@@ -9,30 +9,31 @@
 extern "C" {
 #endif
 
-typedef struct weir_scores {
+typedef struct weir_logprob_list {
     int32_t *id; /* [count] */
     float *logprob; /* [count]; NaN: none (the first prompt token) */
     int32_t *n_top; /* [count] */
     weir_logprob *top; /* [count, width], best first */
     int64_t *offset; /* [count]; code points of the text before this token */
     size_t count, capacity, width;
-} weir_scores; /* zero-initialise, then set width */
+} weir_logprob_list; /* zero-initialise, then set width */
 
-void weir_scores_free(weir_scores *scores);
-WEIR_MUST_CHECK weir_status weir_scores_add(
-    weir_scores *scores, int32_t id, float logprob, const weir_logprob *top, int32_t n_top,
+void weir_logprob_list_free(weir_logprob_list *logprobs);
+WEIR_MUST_CHECK weir_status weir_logprob_list_add(
+    weir_logprob_list *logprobs, int32_t id, float logprob, const weir_logprob *top, int32_t n_top,
     int64_t offset
 );
 
 /* Writes the array `content` of a chat answer, tokens [from, count). */
-void weir_scores_write_chat(
-    weir_json_out *out, const weir_scores *scores, size_t from, const weir_tokenizer *tokenizer
+void weir_logprob_list_write_chat(
+    weir_json_out *out, const weir_logprob_list *logprobs, size_t from,
+    const weir_tokenizer *tokenizer
 );
 /* Writes {"tokens","token_logprobs","top_logprobs","text_offset"}: all of `prompt` (may be NULL),
  * then tokens [from, count) of `answer`. */
-void weir_scores_write_completion(
-    weir_json_out *out, const weir_scores *prompt, const weir_scores *answer, size_t from,
-    const weir_tokenizer *tokenizer
+void weir_logprob_list_write_completion(
+    weir_json_out *out, const weir_logprob_list *prompt, const weir_logprob_list *answer,
+    size_t from, const weir_tokenizer *tokenizer
 );
 /* Number of code points in well-formed text [n]. */
 int64_t weir_code_points(const char *text, size_t n);

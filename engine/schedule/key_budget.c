@@ -1,9 +1,6 @@
-/* engine/schedule/budget.c - limits on the KV memory of one request, and of all requests of a
- * client.
- *
- * A choice is charged for the most that it can hold, prompt and longest answer, shared pages
- * included, so a budget is never exceeded and a running request never has to give memory back.
- * Cached sequences are charged to no client: they are dropped when memory is needed. */
+/* engine/schedule/key_budget.c - limits on the KV memory of one request, and of all requests of a
+ * client. A choice is charged for the most that it can hold, cached sequences to no client
+ * (docs/decisions/0011-kv-budgets-by-claim.md). */
 #include <inttypes.h>
 
 #include "engine/schedule/service.h"

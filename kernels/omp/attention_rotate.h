@@ -1,4 +1,4 @@
-/* kernels/omp/attention_turn.h - rotates a tile that is not turbo's as turbo's are, for sequences
+/* kernels/omp/attention_rotate.h - rotates a tile that is not turbo's as turbo's are, for sequences
  * with pages of both kinds.
  *
  * The rotation is orthonormal: rotated keys with rotated queries give the plain scores, and sums
@@ -53,23 +53,25 @@ WEIR_NOINLINE void rotate_values(
 
 /* Replaces the tile by its rotated copy, unless it is turbo's. The previous copy is no longer
  * read. */
-WEIR_INLINE void turn_keys(team_memory *team, tile_source *k, int64_t key_dim, int tid)
+WEIR_INLINE void use_rotated_keys(team_memory *team, tile_source *k, int64_t key_dim, int tid)
 {
     if (weir_kv_is_rotated(k->format)) return;
     TEAM_BARRIER
-    rotate_keys(team->turned, k->part, k->format, key_dim, k->token / TILE, tid);
-    *k = (tile_source){ .part = (const char *)team->turned, .format = WEIR_KV_F32 };
+    rotate_keys(team->rotated, k->part, k->format, key_dim, k->token / TILE, tid);
+    *k = (tile_source){ .part = (const char *)team->rotated, .format = WEIR_KV_F32 };
 }
 
-WEIR_INLINE void turn_values(team_memory *team, tile_source *v, int64_t value_dim, int tid)
+WEIR_INLINE void use_rotated_values(team_memory *team, tile_source *v, int64_t value_dim, int tid)
 {
     if (weir_kv_is_rotated(v->format)) return;
     TEAM_BARRIER
-    rotate_values(team->turned, v->part, v->format, value_dim, v->token, tid);
-    *v = (tile_source){ .part = (const char *)team->turned, .format = WEIR_KV_F32 };
+    rotate_values(team->rotated, v->part, v->format, value_dim, v->token, tid);
+    *v = (tile_source){ .part = (const char *)team->rotated, .format = WEIR_KV_F32 };
 }
 #else
-WEIR_INLINE void turn_keys(team_memory *team, tile_source *k, int64_t key_dim, int tid) {}
-WEIR_INLINE void turn_values(team_memory *team, tile_source *v, int64_t value_dim, int tid) {}
+WEIR_INLINE void use_rotated_keys(team_memory *team, tile_source *k, int64_t key_dim, int tid) {}
+WEIR_INLINE void use_rotated_values(team_memory *team, tile_source *v, int64_t value_dim, int tid)
+{
+}
 #endif
 #pragma omp end declare target

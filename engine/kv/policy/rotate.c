@@ -1,4 +1,4 @@
-#include "engine/kv/policy/turn.h"
+#include "engine/kv/policy/rotate.h"
 
 #include <math.h>
 

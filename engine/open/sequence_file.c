@@ -1,5 +1,5 @@
-/* engine/open/saved_text.c - saves a sequence to a file and restores it in another process, for the
- * library. The file is a session file (docs/session-format.md). */
+/* engine/open/sequence_file.c - saves a sequence to a file and restores it in another process, for
+ * the library. The file is a session file (docs/session-format.md). */
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
 
@@ -15,7 +15,7 @@ static weir_status need_sessions(const weir_engine *engine, weir_error *error)
 
 /* The last token is left to compute, so that a prompt of exactly these tokens can continue from the
  * file. */
-weir_status weir_engine_write_text(
+weir_status weir_engine_write_sequence(
     weir_engine *engine, const int32_t *tokens, int32_t n_tokens, const char *salt,
     const char *path, weir_session_result *result, weir_error *error
 )
@@ -24,7 +24,7 @@ weir_status weir_engine_write_text(
         .name = "text", .salt = salt, .tokens = tokens, .n_tokens = n_tokens
     };
     WEIR_TRY(need_sessions(engine, error));
-    return weir_sessions_write_text(engine->sessions, &wish, path, result, error);
+    return weir_sessions_write_sequence(engine->sessions, &wish, path, result, error);
 }
 
 static weir_status read_tokens(
@@ -49,7 +49,7 @@ static weir_status read_tokens(
     return status;
 }
 
-weir_status weir_engine_read_text(
+weir_status weir_engine_read_sequence(
     weir_engine *engine, weir_ids *tokens, const char *salt, const char *path,
     weir_session_result *result, weir_error *error
 )

@@ -1,11 +1,11 @@
-/* engine/kv/prefix/texts.c - whole cached sequences: their names, their tokens, and which are
+/* engine/kv/prefix/sequences.c - whole cached sequences: their names, their tokens, and which are
  * dropped next. */
 #include <string.h>
 
 #include "engine/kv/prefix/prefix_internal.h"
 #include "engine/kv/prefix/pruned_cache.h"
 
-/* ---- kept texts ------------------------------------------------------------------------------ */
+/* ---- cached sequences ------------------------------------------------------------------------ */
 /* Tokens above a node. */
 static int32_t tokens_before(const weir_prefix *p, int32_t index)
 {
@@ -66,7 +66,7 @@ void weir_prefix_name(
 }
 
 /* Copies the tokens down to `offset` of a node to the sequence. */
-static void copy_text(
+static void copy_sequence(
     const weir_prefix *p, int32_t index, int32_t offset, weir_kv_sequence *sequence, char *salt
 )
 {
@@ -91,7 +91,7 @@ bool weir_prefix_named(
 )
 {
     const name *const found = find_name(prefix, text);
-    if (found != NULL) copy_text(prefix, found->node, found->offset, sequence, salt);
+    if (found != NULL) copy_sequence(prefix, found->node, found->offset, sequence, salt);
     return found != NULL;
 }
 
@@ -126,7 +126,7 @@ bool weir_prefix_next(
     prefix->walk = found != NONE ? prefix->nodes[found].older : NONE;
     if (found == NONE) return false;
     cursor->last_use = prefix->nodes[found].last_use;
-    copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
+    copy_sequence(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     text[0] = '\0';
     for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
         if (n->text[0] != '\0' && n->node == found && n->offset == prefix->nodes[found].n_tokens)
@@ -134,7 +134,7 @@ bool weir_prefix_next(
     return true;
 }
 
-/* ---- texts that will be dropped -------------------------------------------------------------- */
+/* ---- sequences that will be dropped ---------------------------------------------------------- */
 enum { VISITS = 256 }; /* of one call, in the mean */
 
 /* Tokens that were not tried to be saved and would be dropped with this leaf, up to `enough`: those
@@ -156,7 +156,7 @@ static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
 /* States on disk go first, then past ends. */
 static bool is_dropped_before(const weir_prefix *p, int32_t a, int32_t b)
 {
-    const int left = state_order_of(&p->slots[a]), right = state_order_of(&p->slots[b]);
+    const int left = state_order_of(&p->entries[a]), right = state_order_of(&p->entries[b]);
     if (left == right) return prefix_state_goes_before(p, a, b);
     return left == ORDER_COLD_STATES || (right != ORDER_COLD_STATES && left < right);
 }
@@ -167,8 +167,8 @@ static int32_t first_end_of(const weir_prefix *p, int32_t leaf)
     int32_t first = NONE;
     for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) {
         ++*p->visits;
-        for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
-            if (p->slots[s].rank >= WEIR_STATE_PAST && p->slots[s].pins == 0 &&
+        for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->entries[s].next)
+            if (p->entries[s].rank >= WEIR_STATE_PAST && p->entries[s].pins == 0 &&
                 (first == NONE || is_dropped_before(p, s, first)))
                 first = s;
     }
@@ -266,7 +266,7 @@ weir_prefix_victim weir_prefix_next_victim(
         result = search_victim(prefix, wanted, n_states, least, last_visit);
     search->debt = *prefix->visits > last_visit ? *prefix->visits - last_visit : 0;
     if (result == WEIR_VICTIM_FOUND)
-        copy_text(prefix, search->at, prefix->nodes[search->at].n_tokens, sequence, salt);
+        copy_sequence(prefix, search->at, prefix->nodes[search->at].n_tokens, sequence, salt);
     return result;
 }
 

@@ -1,5 +1,5 @@
-/* engine/kv/prune/evict_room.c - plans the stream's scratch for the evictor's calls: on a device,
- * copies of rows, lists and products in host memory. */
+/* engine/kv/prune/evict_scratch.c - plans the stream's scratch for the evictor's calls: on a
+ * device, copies of rows, lists and products in host memory. */
 #include <stdlib.h>
 
 #include "engine/kv/prune/evict_internal.h"
@@ -106,10 +106,10 @@ static size_t beyond(size_t wanted, size_t held) { return wanted > held ? wanted
 weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error)
 {
     const weir_stream_memory held = weir_stream_held(e->stream);
-    weir_stream_memory room;
-    WEIR_TRY(weir_kv_evictor_scratch_size(&room, &e->store->spec, e->stream, error));
-    const size_t near = beyond(room.scratch, held.scratch) + beyond(room.device, held.device),
-                 host = beyond(room.host, held.host);
+    weir_stream_memory planned;
+    WEIR_TRY(weir_kv_evictor_scratch_size(&planned, &e->store->spec, e->stream, error));
+    const size_t near = beyond(planned.scratch, held.scratch) + beyond(planned.device, held.device),
+                 host = beyond(planned.host, held.host);
     WEIR_TRY(weir_ledger_reserve(
         e->ledger, weir_ledger_device_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS, near, error
     ));

@@ -1,4 +1,4 @@
-#include "tests/unit/kv/policy_text.h"
+#include "tests/unit/kv/policy_sequence.h"
 
 #include <cmath>
 #include <cstring>
@@ -117,7 +117,7 @@ std::vector<double> probabilities(
     return out;
 }
 
-Text::Text(
+Sequence::Sequence(
     const Data &d, const std::string &name, const std::string &options,
     const weir_calibration *calibration, int64_t max_rows
 )
@@ -140,22 +140,22 @@ Text::Text(
     n_keep_.resize(held_.size());
 }
 
-Text::~Text() { weir_policy_close(policy_); }
+Sequence::~Sequence() { weir_policy_close(policy_); }
 
-std::vector<int64_t> Text::row_counts() const
+std::vector<int64_t> Sequence::row_counts() const
 {
     std::vector<int64_t> counts;
     for (const Ints &one : held_) counts.push_back(static_cast<int64_t>(one.size()));
     return counts;
 }
 
-weir_status Text::read(void *context, const weir_policy_tile *tile)
+weir_status Sequence::read(void *context, const weir_policy_tile *tile)
 {
-    const Text *const text = static_cast<const Text *>(context);
-    const Data &d = text->data;
-    if (text->on_read) text->on_read();
+    const Sequence *const seq = static_cast<const Sequence *>(context);
+    const Data &d = seq->data;
+    if (seq->on_read) seq->on_read();
     for (int64_t i = 0; i < tile->n; i++) {
-        const int32_t p = text->held(tile->layer, tile->head).at(at(tile->first + i));
+        const int32_t p = seq->held(tile->layer, tile->head).at(at(tile->first + i));
         if (tile->keys != nullptr)
             memcpy(
                 tile->keys + i * d.key_dim, d.key(tile->layer, tile->head, p),
@@ -167,15 +167,15 @@ weir_status Text::read(void *context, const weir_policy_tile *tile)
                 at(d.value_dim) * sizeof(float)
             );
     }
-    return text->read_status;
+    return seq->read_status;
 }
 
-weir_status Text::multiply(void *context, const weir_policy_products *p)
+weir_status Sequence::multiply(void *context, const weir_policy_products *p)
 {
-    const auto *const text = static_cast<const Text *>(context);
-    const auto &d = text->data;
+    const auto *const seq = static_cast<const Sequence *>(context);
+    const auto &d = seq->data;
     const int64_t n_pairs = d.rotated() / 2;
-    const Ints &held = text->held_[at(p->layer * d.kv_heads + p->head)];
+    const Ints &held = seq->held_[at(p->layer * d.kv_heads + p->head)];
     for (int64_t v = 0; v < p->n_vectors; v++)
         for (int64_t i = 0; i < p->n; i++) {
             const float *const key = d.key(p->layer, p->head, held[at(p->first + i)]);
@@ -190,10 +190,10 @@ weir_status Text::multiply(void *context, const weir_policy_products *p)
                        );
             p->out[v * p->stride + i] = static_cast<float>(sum);
         }
-    return text->read_status;
+    return seq->read_status;
 }
 
-weir_policy_rows Text::rows(const std::vector<int64_t> &counts) const
+weir_policy_rows Sequence::rows(const std::vector<int64_t> &counts) const
 {
     return { counts.data(),
              position_,
@@ -202,10 +202,10 @@ weir_policy_rows Text::rows(const std::vector<int64_t> &counts) const
              n_prompt,
              read,
              multiplies ? multiply : nullptr,
-             const_cast<Text *>(this) };
+             const_cast<Sequence *>(this) };
 }
 
-void Text::forward(int64_t n_queries)
+void Sequence::forward(int64_t n_queries)
 {
     const int64_t group = data.heads / data.kv_heads;
     for (Ints &one : held_)
@@ -253,12 +253,13 @@ void Text::forward(int64_t n_queries)
     weir_policy_advance(policy_, state(), n_queries, position_);
 }
 
-std::vector<int64_t> Text::spread(const std::vector<int64_t> &budget) const
+std::vector<int64_t> Sequence::spread(const std::vector<int64_t> &budget) const
 {
     return budget.size() == 1 ? std::vector<int64_t>(held_.size(), budget[0]) : budget;
 }
 
-bool Text::is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, bool is_shared) const
+bool Sequence::is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, bool is_shared)
+    const
 {
     const std::vector<int64_t> counts = row_counts(), all = spread(budget);
     const weir_policy_rows r = rows(counts);
@@ -266,7 +267,7 @@ bool Text::is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, b
     return weir_policy_is_due(policy_, state(), &r, &b, phase);
 }
 
-void Text::carry_out()
+void Sequence::carry_out()
 {
     for (size_t i = 0; i < held_.size(); i++) {
         const size_t first = i * at(policy_->shape.max_rows);
@@ -281,7 +282,7 @@ void Text::carry_out()
     weir_policy_follow(policy_, state(), &plan_);
 }
 
-void Text::plan(const std::vector<int64_t> &budget, bool is_shared, double floor)
+void Sequence::plan(const std::vector<int64_t> &budget, bool is_shared, double floor)
 {
     const std::vector<int64_t> counts = row_counts(), all = spread(budget);
     const weir_policy_rows r = rows(counts);
@@ -295,13 +296,13 @@ void Text::plan(const std::vector<int64_t> &budget, bool is_shared, double floor
     carry_out();
 }
 
-void Text::step(int64_t n_queries, int64_t budget, weir_policy_phase phase)
+void Sequence::step(int64_t n_queries, int64_t budget, weir_policy_phase phase)
 {
     forward(n_queries);
     if (is_due({ budget }, phase)) plan({ budget });
 }
 
-void Text::within(
+void Sequence::within(
     int64_t layer, int64_t head, int64_t budget,
     const std::function<weir_status(policy_call *, const policy_head *)> &body
 )
@@ -321,7 +322,7 @@ void Text::within(
     if (body(&call, &where) != WEIR_OK) throw std::runtime_error(error.text);
 }
 
-Floats Text::scores(int64_t layer, int64_t head, int64_t budget)
+Floats Sequence::scores(int64_t layer, int64_t head, int64_t budget)
 {
     Floats out(held(layer, head).size());
     within(layer, head, budget, [&](policy_call *call, const policy_head *where) {

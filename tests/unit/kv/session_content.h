@@ -1,4 +1,5 @@
-// A text of noise with its memory, to be written to session files and compared with what is read.
+// A sequence of noise with its memory, to be written to session files and compared with what is
+// read.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 
 #include "engine/session/file/session_file.h"
 
-namespace session_text {
+namespace session_content {
 
 /* Layers of different formats: pages of three sizes. */
 inline const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
@@ -25,8 +26,8 @@ inline size_t page_of(size_t head, size_t block)
     return weir_kv_page_bytes_at(&spec, weir_kv_layer_of(&spec, (int64_t)head), (int64_t)block);
 }
 
-/* A text with its memory, filled from a seed. */
-struct Text {
+/* A sequence with its memory, filled from a seed. */
+struct Content {
     weir_session_identity identity = {};
     std::vector<int32_t> tokens;
     std::string salt = WEIR_PREFIX_NO_SALT;
@@ -41,7 +42,7 @@ struct Text {
     weir_session_pruned cut = {};
     const weir_numerics *begun = nullptr; /* with these, if not NULL */
 
-    /* As a database keeps it: tokens behind, and with `bits` one packed state that was merged. */
+    /* As a database keeps it: tokens after it, and with `bits` one packed state that was merged. */
     void shape(int32_t bits)
     {
         form.n_rest = 5;
@@ -75,7 +76,7 @@ struct Text {
     {
         return head_rows.empty() ? ((int64_t)tokens.size() + 63) / 64 : (head_rows[head] + 63) / 64;
     }
-    Text(int32_t n_tokens, int32_t n_states, unsigned seed)
+    Content(int32_t n_tokens, int32_t n_states, unsigned seed)
     {
         std::mt19937 random(seed);
         identity.model[0] = 0x1234, identity.tokenizer[1] = 0x5678;
@@ -109,27 +110,27 @@ struct Text {
         const std::string &path, weir_error *error, const weir_session_source *source = nullptr
     ) const
     {
-        const weir_session_text text = { tokens.data(),
-                                         n_kept(),
-                                         (int32_t)marks.size(),
-                                         salt.c_str(),
-                                         table.data(),
-                                         stride,
-                                         &spec,
-                                         nullptr,
-                                         marks.data(),
-                                         source,
-                                         head_rows.empty() ? nullptr : &cut,
-                                         false,
-                                         form,
-                                         begun,
-                                         nullptr };
+        const weir_session_content content = { tokens.data(),
+                                               n_kept(),
+                                               (int32_t)marks.size(),
+                                               salt.c_str(),
+                                               table.data(),
+                                               stride,
+                                               &spec,
+                                               nullptr,
+                                               marks.data(),
+                                               source,
+                                               head_rows.empty() ? nullptr : &cut,
+                                               false,
+                                               form,
+                                               begun,
+                                               nullptr };
         size_t bytes = 0;
         const weir_status status =
-            weir_session_write(path.c_str(), &identity, &text, &bytes, error);
+            weir_session_write(path.c_str(), &identity, &content, &bytes, error);
         if (status == WEIR_OK) {
             EXPECT_EQ(bytes, std::filesystem::file_size(path));
-            EXPECT_EQ(bytes, weir_session_file_bytes(&identity, &text));
+            EXPECT_EQ(bytes, weir_session_file_bytes(&identity, &content));
         }
         return status;
     }
@@ -137,7 +138,7 @@ struct Text {
 
 /* Reads all of a file; OK only if it equals `text` (when given). */
 inline weir_status read_all(
-    const std::string &path, weir_error *error, const Text *text = nullptr,
+    const std::string &path, weir_error *error, const Content *content = nullptr,
     const weir_session_identity *own = nullptr
 )
 {
@@ -184,30 +185,31 @@ inline weir_status read_all(
                 reader, table.data(), (int64_t)blocks, head_rows.data(), &spec, error
             );
     }
-    if (status == WEIR_OK && text != nullptr) {
-        EXPECT_EQ(tokens, text->tokens);
-        EXPECT_EQ(text->salt, salt);
+    if (status == WEIR_OK && content != nullptr) {
+        EXPECT_EQ(tokens, content->tokens);
+        EXPECT_EQ(content->salt, salt);
         for (size_t i = 0; i < states.size(); i++) {
-            EXPECT_EQ(places[i], text->marks[i].at);
+            EXPECT_EQ(places[i], content->marks[i].at);
             EXPECT_EQ(
-                0,
-                memcmp(states[i].data(), text->states[i].data(), weir_session_state_bytes(header))
+                0, memcmp(
+                       states[i].data(), content->states[i].data(), weir_session_state_bytes(header)
+                   )
             );
         }
-        EXPECT_EQ(header->is_pruned, !text->head_rows.empty());
-        EXPECT_EQ(header->form.is_merged, text->form.is_merged);
-        EXPECT_EQ(header->form.state_bits, text->form.state_bits);
+        EXPECT_EQ(header->is_pruned, !content->head_rows.empty());
+        EXPECT_EQ(header->form.is_merged, content->form.is_merged);
+        EXPECT_EQ(header->form.state_bits, content->form.state_bits);
         for (size_t i = 0; i < pages.size(); i++)
-            if ((int64_t)(i % blocks) < text->pages_of(i / blocks))
-                EXPECT_EQ(pages[i], text->pages[i]);
+            if ((int64_t)(i % blocks) < content->pages_of(i / blocks))
+                EXPECT_EQ(pages[i], content->pages[i]);
         if (header->is_pruned) {
-            EXPECT_EQ(head_rows, text->head_rows);
-            EXPECT_EQ(open, text->open);
-            EXPECT_EQ(memcmp(&cut.past, &text->cut.past, sizeof cut.past), 0);
-            EXPECT_STREQ(cut.policy, text->cut.policy);
+            EXPECT_EQ(head_rows, content->head_rows);
+            EXPECT_EQ(open, content->open);
+            EXPECT_EQ(memcmp(&cut.past, &content->cut.past, sizeof cut.past), 0);
+            EXPECT_STREQ(cut.policy, content->cut.policy);
             EXPECT_EQ(
                 std::string((const char *)cut.state, cut.state_bytes),
-                std::string(text->state.data(), text->state.size())
+                std::string(content->state.data(), content->state.size())
             );
             EXPECT_STREQ(id.policy, "h2o:64");
         }
@@ -216,4 +218,4 @@ inline weir_status read_all(
     return status;
 }
 
-} // namespace session_text
+} // namespace session_content

@@ -1,5 +1,5 @@
-/* engine/serve/scores.c - arrays of scores and their two JSON forms. */
-#include "engine/serve/scores.h"
+/* engine/serve/logprobs.c - arrays of log-probabilities and their two JSON forms. */
+#include "engine/serve/logprobs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,14 +7,14 @@
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
 
-void weir_scores_free(weir_scores *scores)
+void weir_logprob_list_free(weir_logprob_list *logprobs)
 {
-    weir_memory_give(scores->id);
-    weir_memory_give(scores->logprob);
-    weir_memory_give(scores->n_top);
-    weir_memory_give(scores->top);
-    weir_memory_give(scores->offset);
-    *scores = (weir_scores){ 0 };
+    weir_memory_give(logprobs->id);
+    weir_memory_give(logprobs->logprob);
+    weir_memory_give(logprobs->n_top);
+    weir_memory_give(logprobs->top);
+    weir_memory_give(logprobs->offset);
+    *logprobs = (weir_logprob_list){ 0 };
 }
 
 static bool grow_one(void **array, size_t count, size_t element)
@@ -27,37 +27,37 @@ static bool grow_one(void **array, size_t count, size_t element)
     return true;
 }
 
-static weir_status grow(weir_scores *scores)
+static weir_status grow(weir_logprob_list *logprobs)
 {
-    if (scores->count < scores->capacity) return WEIR_OK;
-    const size_t capacity = scores->capacity < 16 ? 16 : scores->capacity * 2;
+    if (logprobs->count < logprobs->capacity) return WEIR_OK;
+    const size_t capacity = logprobs->capacity < 16 ? 16 : logprobs->capacity * 2;
     size_t tops;
-    if (!weir_mul_size(&tops, capacity, scores->width)) return WEIR_ENOMEM;
-    if (!grow_one((void **)&scores->id, capacity, sizeof *scores->id) ||
-        !grow_one((void **)&scores->logprob, capacity, sizeof *scores->logprob) ||
-        !grow_one((void **)&scores->n_top, capacity, sizeof *scores->n_top) ||
-        !grow_one((void **)&scores->top, tops, sizeof *scores->top) ||
-        !grow_one((void **)&scores->offset, capacity, sizeof *scores->offset))
+    if (!weir_mul_size(&tops, capacity, logprobs->width)) return WEIR_ENOMEM;
+    if (!grow_one((void **)&logprobs->id, capacity, sizeof *logprobs->id) ||
+        !grow_one((void **)&logprobs->logprob, capacity, sizeof *logprobs->logprob) ||
+        !grow_one((void **)&logprobs->n_top, capacity, sizeof *logprobs->n_top) ||
+        !grow_one((void **)&logprobs->top, tops, sizeof *logprobs->top) ||
+        !grow_one((void **)&logprobs->offset, capacity, sizeof *logprobs->offset))
         return WEIR_ENOMEM;
-    scores->capacity = capacity;
+    logprobs->capacity = capacity;
     return WEIR_OK;
 }
 
-weir_status weir_scores_add(
-    weir_scores *scores, int32_t id, float logprob, const weir_logprob *top, int32_t n_top,
+weir_status weir_logprob_list_add(
+    weir_logprob_list *logprobs, int32_t id, float logprob, const weir_logprob *top, int32_t n_top,
     int64_t offset
 )
 {
-    WEIR_TRY(grow(scores));
-    const size_t at = scores->count;
+    WEIR_TRY(grow(logprobs));
+    const size_t at = logprobs->count;
     int32_t kept = 0;
-    for (; kept < n_top && (size_t)kept < scores->width; kept++)
-        scores->top[at * scores->width + (size_t)kept] = top[kept];
-    scores->id[at] = id;
-    scores->logprob[at] = logprob;
-    scores->n_top[at] = kept;
-    scores->offset[at] = offset;
-    scores->count++;
+    for (; kept < n_top && (size_t)kept < logprobs->width; kept++)
+        logprobs->top[at * logprobs->width + (size_t)kept] = top[kept];
+    logprobs->id[at] = id;
+    logprobs->logprob[at] = logprob;
+    logprobs->n_top[at] = kept;
+    logprobs->offset[at] = offset;
+    logprobs->count++;
     return WEIR_OK;
 }
 
@@ -86,18 +86,19 @@ static void write_token(
     weir_json_close(out, ']');
 }
 
-void weir_scores_write_chat(
-    weir_json_out *out, const weir_scores *scores, size_t from, const weir_tokenizer *tokenizer
+void weir_logprob_list_write_chat(
+    weir_json_out *out, const weir_logprob_list *logprobs, size_t from,
+    const weir_tokenizer *tokenizer
 )
 {
     weir_json_open(out, '[');
-    for (size_t i = from; i < scores->count; i++) {
+    for (size_t i = from; i < logprobs->count; i++) {
         weir_json_open(out, '{');
-        write_token(out, tokenizer, scores->id[i], scores->logprob[i]);
+        write_token(out, tokenizer, logprobs->id[i], logprobs->logprob[i]);
         weir_json_key(out, "top_logprobs");
         weir_json_open(out, '[');
-        for (int32_t k = 0; k < scores->n_top[i]; k++) {
-            const weir_logprob *const one = &scores->top[i * scores->width + (size_t)k];
+        for (int32_t k = 0; k < logprobs->n_top[i]; k++) {
+            const weir_logprob *const one = &logprobs->top[i * logprobs->width + (size_t)k];
             weir_json_open(out, '{');
             write_token(out, tokenizer, one->id, one->logprob);
             weir_json_close(out, '}');
@@ -131,7 +132,7 @@ static weir_status token_name(weir_buffer *name, const weir_tokenizer *tokenizer
 }
 
 typedef struct part {
-    const weir_scores *scores;
+    const weir_logprob_list *logprobs;
     size_t from;
 } part;
 
@@ -149,34 +150,34 @@ static void write_name(weir_json_out *out, const weir_tokenizer *tokenizer, int3
 
 /* Writes the best tokens, and the chosen one if it is not among them. */
 static void write_top(
-    weir_json_out *out, const weir_scores *scores, size_t i, const weir_tokenizer *tokenizer
+    weir_json_out *out, const weir_logprob_list *logprobs, size_t i, const weir_tokenizer *tokenizer
 )
 {
-    if (isnan(scores->logprob[i])) {
+    if (isnan(logprobs->logprob[i])) {
         weir_json_null(out);
         return;
     }
     bool chosen = false;
     weir_json_open(out, '{');
-    for (int32_t k = 0; k < scores->n_top[i]; k++) {
-        const weir_logprob *const one = &scores->top[i * scores->width + (size_t)k];
+    for (int32_t k = 0; k < logprobs->n_top[i]; k++) {
+        const weir_logprob *const one = &logprobs->top[i * logprobs->width + (size_t)k];
         write_name(out, tokenizer, one->id, true);
         weir_json_number(out, (double)one->logprob);
-        chosen = chosen || one->id == scores->id[i];
+        chosen = chosen || one->id == logprobs->id[i];
     }
     if (!chosen) {
-        write_name(out, tokenizer, scores->id[i], true);
-        weir_json_number(out, (double)scores->logprob[i]);
+        write_name(out, tokenizer, logprobs->id[i], true);
+        weir_json_number(out, (double)logprobs->logprob[i]);
     }
     weir_json_close(out, '}');
 }
 
-void weir_scores_write_completion(
-    weir_json_out *out, const weir_scores *prompt, const weir_scores *answer, size_t from,
-    const weir_tokenizer *tokenizer
+void weir_logprob_list_write_completion(
+    weir_json_out *out, const weir_logprob_list *prompt, const weir_logprob_list *answer,
+    size_t from, const weir_tokenizer *tokenizer
 )
 {
-    static const weir_scores none = { 0 };
+    static const weir_logprob_list none = { 0 };
     static const char *const name[] = { "tokens", "token_logprobs", "top_logprobs", "text_offset" };
     const part parts[2] = { { prompt != NULL ? prompt : &none, 0 }, { answer, from } };
     weir_json_open(out, '{');
@@ -184,7 +185,7 @@ void weir_scores_write_completion(
         weir_json_key(out, name[field]);
         weir_json_open(out, '[');
         for (int p = 0; p < 2; p++) {
-            const weir_scores *const s = parts[p].scores;
+            const weir_logprob_list *const s = parts[p].logprobs;
             for (size_t i = parts[p].from; i < s->count; i++) {
                 if (field == 0)
                     write_name(out, tokenizer, s->id[i], false);

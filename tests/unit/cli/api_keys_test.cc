@@ -1,5 +1,5 @@
 // API keys from a file, the environment and the configuration.
-#include "engine/cli/keys.h"
+#include "engine/cli/api_keys.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-/* engine/serve/generate.c - from a request body to a generation: reads the request, tokenises
- * prompts to fit the window, prepares the answers. Runs on a worker. */
+/* engine/serve/generation_open.c - from a request body to a generation: reads the request,
+ * tokenises prompts to fit the window, prepares the answers. Runs on a worker. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -149,7 +149,7 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
     for (size_t i = 0; i < g->n_prompts; i++) {
         weir_prompt *const prompt = &g->prompts[i];
         prompt->generation = g;
-        prompt->scores.width = (size_t)g->request.n_top_logprobs;
+        prompt->logprobs.width = (size_t)g->request.n_top_logprobs;
         WEIR_TRY(add_beginning(prompt, &g->beginning, error));
         if (g->request.chat)
             WEIR_TRY(read_chat_prompt(g, error));
@@ -175,8 +175,8 @@ static weir_status make_answers(weir_generation *g)
         answer->stop.list = &g->request.stop;
         answer->one_call = g->request.one_call;
         answer->think.state = g->think;
-        answer->want_scores = g->request.logprobs;
-        answer->scores.width = (size_t)g->request.n_top_logprobs;
+        answer->want_logprobs = g->request.logprobs;
+        answer->logprobs.width = (size_t)g->request.n_top_logprobs;
         if (g->request.echo) {
             const weir_buffer *const echo = &g->prompts[i / (size_t)g->request.n].echo;
             answer->n_code_points = echo->size > 0 ? weir_code_points(echo->data, echo->size) : 0;

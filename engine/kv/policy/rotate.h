@@ -1,5 +1,5 @@
-/* engine/kv/policy/turn.h - rotates keys to other positions, for policies with positions inside the
- * cache. */
+/* engine/kv/policy/rotate.h - rotates keys to other positions, for policies with positions inside
+ * the cache. */
 #pragma once
 #include "engine/kv/policy/policy.h"
 
