@@ -1,5 +1,5 @@
-/* engine/sample/candidates.h - a candidate as one number, which orders it: larger value first, lower
- * id on ties. Private to engine/sample. */
+/* engine/sample/candidates.h - a candidate as one number, which orders it: larger value first,
+ * lower id on ties. Private to engine/sample. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -31,8 +31,8 @@ static inline float weir_candidate_value(weir_candidate candidate)
     return value;
 }
 
-/* Sorts by values, ascending candidates. Stable, so ids in ascending order stay so on ties. `spare`:
- * [n], scratch. */
+/* Sorts by values, ascending candidates. Stable, so ids in ascending order stay so on ties.
+ * `spare`: [n], scratch. */
 void weir_candidates_sort(weir_candidate *list, weir_candidate *spare, size_t n);
 /* A candidate with the value of the k-th in ascending order, 1 <= k <= n. Overwrites the list. */
 weir_candidate weir_candidates_select(weir_candidate *list, size_t n, size_t k);
