@@ -149,13 +149,14 @@ static void add_known_stops(weir_tokenizer *tokenizer)
 
 weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error)
 {
-    WEIR_TRY(find_bytes(tokenizer, error));
+    if (tokenizer->spm == NULL) WEIR_TRY(find_bytes(tokenizer, error));
     const weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
     tokenizer->size = vocabulary->size;
     while (tokenizer->size > 0 &&
            (vocabulary->tokens[tokenizer->size - 1].flags & WEIR_TOKEN_PADDING) != 0)
         tokenizer->size--;
     add_known_stops(tokenizer);
+    const weir_status status = tokenizer->spm == NULL ? WEIR_OK : weir_spm_finish(tokenizer, error);
     weir_buffer_free(&tokenizer->scratch);
-    return WEIR_OK;
+    return status;
 }

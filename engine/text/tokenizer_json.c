@@ -1,8 +1,9 @@
 /* engine/text/tokenizer_json.c - a tokenizer from tokenizer.json and the files next to it:
  * tokenizer_config.json, generation_config.json, config.json, chat_template.jinja.
  *
- * This file reads tokens and merges; tokenizer_json_steps.c reads how text is split. Everything but
- * byte-level BPE is refused by name. */
+ * This file reads tokens and merges; tokenizer_json_steps.c reads how text is split. A vocabulary
+ * with byte fallback or scores is a SentencePiece one (tokenizer_json_pieces.c), every other is
+ * byte-level BPE or refused by name. */
 #include "engine/text/tokenizer_json.h"
 
 #include <inttypes.h>
@@ -90,16 +91,17 @@ static weir_status load_added_decoder(
 
 /* ---- model ----------------------------------------------------------------------------------- */
 
-static weir_status check_model(const json_t *model, weir_error *error)
+static weir_status check_model(weir_tokenizer *tokenizer, const json_t *model, weir_error *error)
 {
     const char *const type = json_string_value(json_object_get(model, "type"));
-    if (type != NULL && strcmp(type, "BPE") != 0)
+    const bool unigram = type != NULL && strcmp(type, "Unigram") == 0;
+    if (type != NULL && !unigram && strcmp(type, "BPE") != 0)
         return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "model.type is '%.64s'; only BPE is known", type
+            error, WEIR_EUNSUPPORTED, "model.type is '%.64s'; known are BPE and Unigram", type
         );
-    if (is_true(model, "byte_fallback"))
-        return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "model.byte_fallback is set: not a byte-level vocabulary"
+    if (unigram || is_true(model, "byte_fallback"))
+        WEIR_TRY(
+            weir_tokenizer_make_spm(tokenizer, unigram ? WEIR_SPM_UNIGRAM : WEIR_SPM_RANKS, error)
         );
     static const char *const affixes[] = { "continuing_subword_prefix", "end_of_word_suffix" };
     for (size_t i = 0; i < sizeof affixes / sizeof affixes[0]; i++)
@@ -110,14 +112,10 @@ static weir_status check_model(const json_t *model, weir_error *error)
     return WEIR_OK;
 }
 
-static weir_status add_entry(
-    weir_tokenizer *tokenizer, const char *name, const json_t *value, weir_error *error
+weir_status weir_json_add_base(
+    weir_tokenizer *tokenizer, int64_t id, const char *name, size_t length, weir_error *error
 )
 {
-    if (!json_is_integer(value))
-        return weir_error_set(error, WEIR_EFORMAT, "the id is not an integer");
-    const int64_t id = json_integer_value(value);
-    const size_t length = strlen(name);
     weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
     const int32_t added = weir_vocabulary_find_added(vocabulary, name, length);
     if (added >= 0 && added != id)
@@ -127,6 +125,15 @@ static weir_status add_entry(
         );
     return added >= 0 ? weir_vocabulary_add_base_name(vocabulary, added, name, length, error)
                       : weir_vocabulary_add(vocabulary, id, name, length, 0, error);
+}
+
+static weir_status add_entry(
+    weir_tokenizer *tokenizer, const char *name, const json_t *value, weir_error *error
+)
+{
+    if (!json_is_integer(value))
+        return weir_error_set(error, WEIR_EFORMAT, "the id is not an integer");
+    return weir_json_add_base(tokenizer, json_integer_value(value), name, strlen(name), error);
 }
 
 static weir_status load_vocabulary(
@@ -348,12 +355,17 @@ weir_status weir_tokenizer_load_json(
     const json_t *const model = json_object_get(root, "model");
     if (!json_is_object(model))
         return weir_error_set(error, WEIR_EFORMAT, "model is not an object");
-    WEIR_TRY(check_model(model, error));
+    WEIR_TRY(check_model(tokenizer, model, error));
+    const bool unigram = tokenizer->spm != NULL && tokenizer->spm->kind == WEIR_SPM_UNIGRAM;
     WEIR_TRY(load_added(tokenizer, root, error));
     WEIR_TRY(load_added_decoder(tokenizer, config, error));
-    WEIR_TRY(load_vocabulary(tokenizer, model, error));
-    WEIR_TRY(load_merges(tokenizer, model, error));
+    WEIR_TRY(
+        unigram ? weir_json_load_unigram(tokenizer, model, error)
+                : load_vocabulary(tokenizer, model, error)
+    );
+    if (!unigram) WEIR_TRY(load_merges(tokenizer, model, error));
     tokenizer->ignore_merges = is_true(model, "ignore_merges");
+    if (tokenizer->spm != NULL) WEIR_TRY(weir_json_load_pieces(tokenizer, model, error));
     WEIR_TRY(weir_tokenizer_load_steps(tokenizer, root, error));
     return apply_config(tokenizer, config, error);
 }
