@@ -57,9 +57,8 @@ weir_status weir_charsmap_open(weir_charsmap *map, const void *bytes, size_t n, 
     for (size_t i = 0; i < n_units; i++) units[i] = read_u32(from + 4 + 4 * i);
     memcpy(texts, from + 4 + n_array, n_texts);
     weir_charsmap_free(map);
-    *map = (weir_charsmap){
-        .units = units, .n_units = n_units, .texts = texts, .n_texts = n_texts
-    };
+    *map =
+        (weir_charsmap){ .units = units, .n_units = n_units, .texts = texts, .n_texts = n_texts };
     return WEIR_OK;
 }
 

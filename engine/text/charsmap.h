@@ -34,7 +34,10 @@ WEIR_MUST_CHECK weir_status
 weir_charsmap_open(weir_charsmap *map, const void *bytes, size_t n, weir_error *error);
 void weir_charsmap_free(weir_charsmap *map);
 
-typedef enum weir_charsmap_rule { WEIR_CHARSMAP_LONGEST, WEIR_CHARSMAP_SHORTEST } weir_charsmap_rule;
+typedef enum weir_charsmap_rule {
+    WEIR_CHARSMAP_LONGEST,
+    WEIR_CHARSMAP_SHORTEST
+} weir_charsmap_rule;
 
 /* The replacement [*n_to], well-formed and maybe empty, of the longest or shortest key that begins
  * at `text` [n]. Returns the bytes of the key; 0: none. Any array ends in bounds. */

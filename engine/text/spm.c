@@ -116,8 +116,7 @@ static weir_status merge_scores(weir_spm_job *job, size_t begin, size_t end, boo
 static void push_symbol(weir_bpe_scratch *bpe, uint32_t *count, int32_t id)
 {
     const uint32_t i = (*count)++;
-    bpe->symbols[i] =
-        (weir_symbol){ .id = id, .previous = i == 0 ? none : i - 1, .next = none };
+    bpe->symbols[i] = (weir_symbol){ .id = id, .previous = i == 0 ? none : i - 1, .next = none };
     if (i > 0) bpe->symbols[i - 1].next = i;
 }
 

@@ -214,13 +214,13 @@ static void set_unigram(weir_tokenizer *tokenizer)
     }
     if (least > greatest) least = greatest = 0;
     const double score = least - penalty;
-    spm->unigram = (weir_unigram){ .vocabulary = vocabulary,
-                                   .trie = &spm->pieces,
-                                   .scores = spm->scores,
-                                   .unknown_score =
-                                       spm->is_sentencepiece ? (double)(float)score : score,
-                                   .greatest_score = greatest,
-                                   .is_single = spm->is_sentencepiece };
+    spm->unigram =
+        (weir_unigram){ .vocabulary = vocabulary,
+                        .trie = &spm->pieces,
+                        .scores = spm->scores,
+                        .unknown_score = spm->is_sentencepiece ? (double)(float)score : score,
+                        .greatest_score = greatest,
+                        .is_single = spm->is_sentencepiece };
 }
 
 /* ---- what tokens decode to ------------------------------------------------------------------- */
@@ -235,16 +235,13 @@ static weir_status unescape(weir_tokenizer *tokenizer, size_t id, weir_error *er
     const char *const name = name_of(tokenizer, id);
     size_t n = 0;
     for (size_t i = 0; i < token->length;) {
-        const bool is_space =
-            token->length - i >= 3 && memcmp(name + i, WEIR_SPACE_SYMBOL, 3) == 0;
+        const bool is_space = token->length - i >= 3 && memcmp(name + i, WEIR_SPACE_SYMBOL, 3) == 0;
         scratch->data[n++] = is_space ? ' ' : name[i];
         i += is_space ? 3 : 1;
     }
     if (n == token->length) return WEIR_OK;
     token->flags |= WEIR_TOKEN_SPACED;
-    return weir_vocabulary_set_bytes(
-        &tokenizer->vocabulary, (int32_t)id, scratch->data, n, error
-    );
+    return weir_vocabulary_set_bytes(&tokenizer->vocabulary, (int32_t)id, scratch->data, n, error);
 }
 
 static weir_status set_bytes(weir_tokenizer *tokenizer, weir_error *error)
@@ -260,11 +257,10 @@ static weir_status set_bytes(weir_tokenizer *tokenizer, weir_error *error)
         if (byte >= 0) {
             const char bytes[1] = { (char)byte };
             token->flags |= WEIR_TOKEN_BYTE;
-            WEIR_TRY(weir_vocabulary_set_bytes(
-                &tokenizer->vocabulary, (int32_t)id, bytes, 1, error
-            ));
-        } else if (spm->decoder.unescapes && !(spm->is_sentencepiece &&
-                                               (token->flags & WEIR_TOKEN_SPECIAL) != 0)) {
+            WEIR_TRY(weir_vocabulary_set_bytes(&tokenizer->vocabulary, (int32_t)id, bytes, 1, error)
+            );
+        } else if (spm->decoder.unescapes &&
+                   !(spm->is_sentencepiece && (token->flags & WEIR_TOKEN_SPECIAL) != 0)) {
             WEIR_TRY(unescape(tokenizer, id, error));
         }
     }

@@ -42,9 +42,8 @@ weir_gguf_id(const weir_gguf_loader *loader, const char *key, int32_t *id);
  * errors : EUNSUPPORTED (another model), those of its keys */
 WEIR_MUST_CHECK weir_status
 weir_gguf_open_pieces(const weir_gguf_loader *loader, const char *model, bool *add_bos);
-WEIR_MUST_CHECK weir_status weir_gguf_add_piece(
-    const weir_gguf_loader *loader, size_t id, const weir_meta *name, int64_t type
-);
+WEIR_MUST_CHECK weir_status
+weir_gguf_add_piece(const weir_gguf_loader *loader, size_t id, const weir_meta *name, int64_t type);
 /* Scores and the unknown piece, after all pieces. */
 WEIR_MUST_CHECK weir_status weir_gguf_load_pieces(const weir_gguf_loader *loader);
 

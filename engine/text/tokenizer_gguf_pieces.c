@@ -67,9 +67,7 @@ static void set_gemma4(weir_spm *spm, bool adds_prefix)
     spm->decoder.start = adds_prefix ? WEIR_SPM_START_TEXT : WEIR_SPM_START_AS_IT_IS;
 }
 
-weir_status weir_gguf_open_pieces(
-    const weir_gguf_loader *loader, const char *model, bool *add_bos
-)
+weir_status weir_gguf_open_pieces(const weir_gguf_loader *loader, const char *model, bool *add_bos)
 {
     static const struct {
         const char *name;
@@ -107,9 +105,7 @@ weir_status weir_gguf_open_pieces(
     }
     spm->is_sentencepiece = true;
     spm->normalizer.adds_prefix = adds_prefix;
-    WEIR_TRY(
-        read_bool(loader, KEY "remove_extra_whitespaces", &spm->normalizer.removes_spaces)
-    );
+    WEIR_TRY(read_bool(loader, KEY "remove_extra_whitespaces", &spm->normalizer.removes_spaces));
     if (adds_prefix || spm->normalizer.removes_spaces) spm->decoder.start = WEIR_SPM_START_PIECE;
     return load_charsmap(loader);
 }
@@ -128,8 +124,7 @@ static weir_status add_user_defined(
     for (size_t i = 0; i < length && status == WEIR_OK; i++)
         status = text[i] == ' ' ? weir_buffer_text(name, WEIR_SPACE_SYMBOL)
                                 : weir_buffer_add(name, text + i, 1);
-    if (status != WEIR_OK)
-        return weir_error_set(loader->error, status, "no memory for a piece");
+    if (status != WEIR_OK) return weir_error_set(loader->error, status, "no memory for a piece");
     const char *const bytes = name->size > 0 ? name->data : "";
     WEIR_TRY(weir_vocabulary_add(
         vocabulary, (int64_t)id, bytes, name->size, WEIR_TOKEN_USER, loader->error
@@ -173,15 +168,13 @@ weir_status weir_gguf_add_piece(
     case WEIR_GGUF_CONTROL:
         return add_flagged(loader, id, name, WEIR_TOKEN_ADDED | WEIR_TOKEN_SPECIAL);
     case WEIR_GGUF_USER_DEFINED:
-        if (spm->is_sentencepiece)
-            return add_user_defined(loader, id, name->string, name->length);
+        if (spm->is_sentencepiece) return add_user_defined(loader, id, name->string, name->length);
         WEIR_TRY(add_flagged(loader, id, name, WEIR_TOKEN_ADDED));
         return weir_vocabulary_add_base_name(
             &loader->tokenizer->vocabulary, (int32_t)id, name->string, name->length, loader->error
         );
     case WEIR_GGUF_UNUSED:
-        if (padding)
-            return add_flagged(loader, id, name, WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL);
+        if (padding) return add_flagged(loader, id, name, WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL);
         spm->has_unused = true;
         return add_flagged(loader, id, name, spm->is_sentencepiece ? WEIR_TOKEN_UNUSED : 0);
     case WEIR_GGUF_BYTE:
@@ -205,9 +198,7 @@ static weir_status load_scores(const weir_gguf_loader *loader)
     weir_spm *const spm = loader->tokenizer->spm;
     const size_t n = loader->tokenizer->vocabulary.size;
     weir_meta scores;
-    WEIR_TRY(weir_gguf_array(
-        loader, KEY "scores", WEIR_META_FLOAT, WEIR_VOCABULARY_IDS, &scores
-    ));
+    WEIR_TRY(weir_gguf_array(loader, KEY "scores", WEIR_META_FLOAT, WEIR_VOCABULARY_IDS, &scores));
     if (scores.length != n)
         return weir_error_set(
             loader->error, WEIR_EFORMAT, KEY "scores has %zu entries, " KEY "tokens %zu",
@@ -233,7 +224,6 @@ weir_status weir_gguf_load_pieces(const weir_gguf_loader *loader)
     weir_spm *const spm = loader->tokenizer->spm;
     if (loader->tokenizer->vocabulary.size == 0)
         return weir_error_set(loader->error, WEIR_EFORMAT, KEY "tokens is empty");
-    if (spm->unknown < 0)
-        WEIR_TRY(weir_gguf_id(loader, KEY "unknown_token_id", &spm->unknown));
+    if (spm->unknown < 0) WEIR_TRY(weir_gguf_id(loader, KEY "unknown_token_id", &spm->unknown));
     return spm->kind == WEIR_SPM_RANKS ? WEIR_OK : load_scores(loader);
 }

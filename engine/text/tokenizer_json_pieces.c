@@ -44,8 +44,9 @@ weir_status weir_json_load_unigram(
 )
 {
     weir_spm *const spm = tokenizer->spm;
-    const json_t *const list = json_object_get(model, "vocab"),
-                        *const unknown = json_object_get(model, "unk_id");
+    const json_t *const list = json_object_get(model, "vocab"), *const unknown = json_object_get(
+                                                                    model, "unk_id"
+                                                                );
     const size_t n = json_array_size(list);
     if (!json_is_array(list) || n == 0 || n > WEIR_VOCABULARY_IDS)
         return weir_error_set(
@@ -70,9 +71,7 @@ weir_status weir_json_load_unigram(
     return WEIR_OK;
 }
 
-weir_status weir_json_load_pieces(
-    weir_tokenizer *tokenizer, const json_t *model, weir_error *error
-)
+weir_status weir_json_load_pieces(weir_tokenizer *tokenizer, const json_t *model, weir_error *error)
 {
     weir_spm *const spm = tokenizer->spm;
     spm->has_bytes = json_is_true(json_object_get(model, "byte_fallback"));
@@ -152,17 +151,18 @@ static weir_status load_charsmap(weir_tokenizer *tokenizer, const json_t *text, 
         group = 0;
     }
     if (status == WEIR_OK)
-        status = weir_charsmap_open(
-            &tokenizer->spm->normalizer.charsmap, bytes, n - padding, error
-        );
+        status =
+            weir_charsmap_open(&tokenizer->spm->normalizer.charsmap, bytes, n - padding, error);
     weir_memory_give(bytes);
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "Precompiled");
 }
 
 static bool read_replace(weir_normalizer_step *step, const json_t *component)
 {
-    const json_t *const pattern = json_object_get(component, "pattern"),
-                        *const regex = json_object_get(pattern, "Regex");
+    const json_t *const pattern = json_object_get(component, "pattern"), *const regex =
+                                                                             json_object_get(
+                                                                                 pattern, "Regex"
+                                                                             );
     step->kind = WEIR_NORMALIZER_REPLACE;
     if (!set_text(step->to, &step->n_to, json_object_get(component, "content"))) return false;
     if (regex == NULL)
@@ -202,9 +202,9 @@ static weir_status load_normalizer(
         step.kind = WEIR_NORMALIZER_CHARSMAP;
         known = normalizer->charsmap.n_units == 0;
         if (known)
-            WEIR_TRY(load_charsmap(
-                tokenizer, json_object_get(component, "precompiled_charsmap"), error
-            ));
+            WEIR_TRY(
+                load_charsmap(tokenizer, json_object_get(component, "precompiled_charsmap"), error)
+            );
     } else {
         known = is(type, "NFC");
     }
@@ -335,7 +335,6 @@ weir_status weir_json_load_piece_steps(
     tokenizer->spm->decoder.is_tokenizers = true;
     if (json_is_object(decoder)) return load_decoder(tokenizer, decoder, error);
     return weir_error_set(
-        error, WEIR_EUNSUPPORTED,
-        "decoder is missing: the file does not say how pieces become text"
+        error, WEIR_EUNSUPPORTED, "decoder is missing: the file does not say how pieces become text"
     );
 }

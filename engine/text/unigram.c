@@ -28,9 +28,8 @@ static void offer(
 )
 {
     if (node->start != none && !(sum > node->sum)) return;
-    *node = (weir_unigram_node){ .sum = model->is_single ? (double)(float)sum : sum,
-                                 .start = start,
-                                 .id = id };
+    *node = (weir_unigram_node
+    ){ .sum = model->is_single ? (double)(float)sum : sum, .start = start, .id = id };
 }
 
 /* The product is a float32 in the original, and the rest a double. */
@@ -49,9 +48,8 @@ static bool offer_pieces(
     bool is_character = false;
     uint32_t place = 0;
     for (size_t end = start; end < n;) {
-        const weir_pair_slot *const slot = weir_pair_find(
-            &model->trie->edges, weir_pair_key(place, (unsigned char)text[end++])
-        );
+        const weir_pair_slot *const slot =
+            weir_pair_find(&model->trie->edges, weir_pair_key(place, (unsigned char)text[end++]));
         if (slot == NULL) break;
         place = slot->number;
         if (slot->id < 0) continue;
