@@ -205,21 +205,19 @@ static void set_unigram(weir_tokenizer *tokenizer)
     static const double penalty = 10;
     const weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
     weir_spm *const spm = tokenizer->spm;
-    double least = INFINITY, greatest = -INFINITY;
+    double least = INFINITY;
     for (size_t id = 0; id < spm->n_scored; id++) {
         const unsigned flags = vocabulary->tokens[id].flags;
         if (spm->is_sentencepiece ? flags != WEIR_TOKEN_PRESENT : flags == 0) continue;
         if (spm->scores[id] < least) least = spm->scores[id];
-        if (spm->scores[id] > greatest) greatest = spm->scores[id];
     }
-    if (least > greatest) least = greatest = 0;
+    if (isinf(least)) least = 0;
     const double score = least - penalty;
     spm->unigram =
         (weir_unigram){ .vocabulary = vocabulary,
                         .trie = &spm->pieces,
                         .scores = spm->scores,
                         .unknown_score = spm->is_sentencepiece ? (double)(float)score : score,
-                        .greatest_score = greatest,
                         .is_single = spm->is_sentencepiece };
 }
 

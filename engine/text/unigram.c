@@ -27,16 +27,18 @@ static void offer(
     const weir_unigram *model, weir_unigram_node *node, uint32_t start, int32_t id, double sum
 )
 {
+    if (model->is_single) sum = (double)(float)sum;
     if (node->start != none && !(sum > node->sum)) return;
-    *node = (weir_unigram_node
-    ){ .sum = model->is_single ? (double)(float)sum : sum, .start = start, .id = id };
+    *node = (weir_unigram_node){ .sum = sum, .start = start, .id = id };
 }
 
-/* The product is a float32 in the original, and the rest a double. */
+/* A user-defined piece has more than any way to write it with pieces of negative scores, and the
+ * longer of two has more. */
 static double score_of(const weir_unigram *model, int32_t id, size_t length)
 {
-    if ((model->vocabulary->tokens[id].flags & WEIR_TOKEN_USER) == 0) return model->scores[id];
-    return (double)((float)length * (float)model->greatest_score) - 0.1;
+    return (model->vocabulary->tokens[id].flags & WEIR_TOKEN_USER) == 0
+               ? model->scores[id]
+               : (double)(0.1F * (float)(length - 1));
 }
 
 /* Offers every piece that begins at `start`; false: none is the character of `length` bytes. */
@@ -78,10 +80,9 @@ static void find_paths(
         bool valid;
         length = weir_utf8_step(text + start, n - start, &valid);
         if (offer_pieces(nodes, model, text, n, start, length, allows, context)) continue;
-        const double sum = model->unknown_score + nodes[start].sum;
         offer(
             model, &nodes[start + length], (uint32_t)start, -1,
-            model->is_single ? (double)(float)sum : sum
+            model->unknown_score + nodes[start].sum
         );
     }
     scratch->sum = nodes[n].sum;

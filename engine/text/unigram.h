@@ -16,7 +16,6 @@ typedef struct weir_unigram {
     const weir_trie *trie;
     const double *scores; /* by id */
     double unknown_score; /* of a character without a piece */
-    double greatest_score; /* of a normal piece: user-defined pieces get more */
     bool is_single; /* sums are float32 as in sentencepiece, else float64 as in tokenizers */
 } weir_unigram;
 
