@@ -265,8 +265,9 @@ static weir_status set_bytes(weir_tokenizer *tokenizer, weir_error *error)
     return WEIR_OK;
 }
 
-/* tokenizers normalises the text of an added token that is matched in normalised text. Tokens that
- * become equal are found as the first. */
+/* tokenizers normalises the text of an added token that is matched in normalised text, and decodes
+ * it to that; the text of a control token stays, because templates contain it. Tokens that become
+ * equal are found as the first. */
 static weir_status normalize_added(weir_tokenizer *tokenizer, weir_error *error)
 {
     weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
@@ -285,6 +286,8 @@ static weir_status normalize_added(weir_tokenizer *tokenizer, weir_error *error)
             status = weir_error_set(error, status, "cannot normalise the token of id %zu", id);
         else if (n > 0 && (weir_trie_match(trie, text, n, &length) < 0 || length < n))
             status = weir_trie_add(trie, (int32_t)id, text, n, error);
+        if (status == WEIR_OK && n > 0 && (vocabulary->tokens[id].flags & WEIR_TOKEN_SPECIAL) == 0)
+            status = weir_vocabulary_set_bytes(vocabulary, (int32_t)id, text, n, error);
     }
     for (int i = 0; i < 2; i++) weir_buffer_free(&buffers[i]);
     return status;
