@@ -181,8 +181,7 @@ std::string stream(const weir_tokenizer *tokenizer, const Ids &ids)
     std::string all;
     for (const int32_t id : ids) {
         weir_buffer part = {};
-        const weir_status status =
-            weir_detokenizer_token(&state, tokenizer, &part, id, false);
+        const weir_status status = weir_detokenizer_token(&state, tokenizer, &part, id, false);
         const std::string text = taken(status, &part);
         const Json whole(json_stringn(text.data(), text.size()), json_decref);
         if (whole == nullptr) throw std::runtime_error("a part of a stream is not UTF-8");
@@ -240,12 +239,10 @@ bool weir_golden_pieces(const char *path, const char *filter, weir_golden_counts
         !json_is_array(json_object_get(root.get(), "cases")))
         return false;
     const std::string name = "tokenizers/" + std::filesystem::path(path).stem().string();
-    run(name + ".gguf", filter, counts, [&] {
-        return compare(open_gguf(gguf_of(root.get())).get(), root.get());
-    });
+    run(name + ".gguf", filter, counts,
+        [&] { return compare(open_gguf(gguf_of(root.get())).get(), root.get()); });
     if (json_is_array(json_object_get(root.get(), "merges")))
-        run(name + ".json", filter, counts, [&] {
-            return compare(open_json(json_of(root.get())).get(), root.get());
-        });
+        run(name + ".json", filter, counts,
+            [&] { return compare(open_json(json_of(root.get())).get(), root.get()); });
     return true;
 }

@@ -40,10 +40,12 @@ void split(json_t *root, const char *pattern)
 
 const Case cases[] = {
     { "model_missing", [](json_t *r) { json_object_del(r, "model"); }, WEIR_EFORMAT, "model" },
-    { "model_unigram", [](json_t *r) { set(model(r), "type", "\"Unigram\""); }, WEIR_EUNSUPPORTED,
-      "Unigram" },
+    { "model_wordpiece", [](json_t *r) { set(model(r), "type", "\"WordPiece\""); },
+      WEIR_EUNSUPPORTED, "WordPiece" },
+    { "model_unigram", [](json_t *r) { set(model(r), "type", "\"Unigram\""); }, WEIR_EFORMAT,
+      "model.vocab is not an array" },
     { "byte_fallback", [](json_t *r) { set(model(r), "byte_fallback", "true"); }, WEIR_EUNSUPPORTED,
-      "byte_fallback" },
+      "ByteLevel" },
     { "suffix", [](json_t *r) { set(model(r), "end_of_word_suffix", "\"</w>\""); },
       WEIR_EUNSUPPORTED, "end_of_word_suffix" },
     { "vocab_list", [](json_t *r) { set(model(r), "vocab", "[]"); }, WEIR_EFORMAT, "model.vocab" },

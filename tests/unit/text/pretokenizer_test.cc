@@ -124,7 +124,8 @@ TEST_P(PublishedPattern, TakesStepsInProportionToTheText)
 INSTANTIATE_TEST_SUITE_P(
     All, PublishedPattern,
     testing::Values(
-        "qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "tekken", "deepseek-v3", "deepseek-llm"
+        "qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "tekken", "deepseek-v3", "deepseek-llm",
+        "gpt-4o", "kimi-k2"
     ),
     [](const auto &info) {
         std::string name = info.param;
