@@ -348,9 +348,7 @@ void refuse(const std::function<void(Parts &)> &spoil, weir_status status, const
 
 TEST(HostileGguf, TablesThatDoNotFitAreRefusedByName)
 {
-    refuse(
-        [](Parts &p) { p.model = "llama"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.model is 'llama'"
-    );
+    refuse([](Parts &p) { p.model = "rwkv"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.model is 'rwkv'");
     refuse(
         [](Parts &p) { p.pre = "mystery"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.pre is 'mystery'"
     );

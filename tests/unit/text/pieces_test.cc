@@ -116,7 +116,7 @@ TEST(Pieces, MergesByScoreAreThoseOfAPlainLoop)
             const std::string text = random_text(&random, 30);
             const Ids want = merge_slowly(pieces, text, with_bytes);
             ASSERT_EQ(encode(t.get(), with_spaces(text)), want) << text;
-            if (with_bytes) {
+            if (with_bytes && ids_by_name(pieces).count(space) > 0) { /* else bytes stand for it */
                 ASSERT_EQ(decode(t.get(), want), with_spaces(text));
             }
         }
@@ -222,10 +222,10 @@ TEST(Pieces, ASpaceStandsInFrontOfTextAndAfterControlTokens)
     Options options;
     options.prefix = true;
     const auto t = open_pieces(pieces, options);
-    EXPECT_EQ(names_of(pieces, encode(t.get(), "a")), space + "|a");
+    EXPECT_EQ(names_of(pieces, encode(t.get(), "a")), space + "a");
     EXPECT_EQ(names_of(pieces, encode(t.get(), "")), "");
-    EXPECT_EQ(names_of(pieces, encode(t.get(), " a")), space + "|" + space + "|a");
-    EXPECT_EQ(names_of(pieces, encode(t.get(), "a<s>a")), space + "|a|<s>|" + space + "|a");
+    EXPECT_EQ(names_of(pieces, encode(t.get(), " a")), space + "|" + space + "a");
+    EXPECT_EQ(names_of(pieces, encode(t.get(), "a<s>a")), space + "a|<s>|" + space + "a");
     EXPECT_EQ(decode(t.get(), encode(t.get(), " a")), " a");
 }
 
