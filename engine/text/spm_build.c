@@ -141,7 +141,8 @@ static weir_status add_piece(weir_tokenizer *tokenizer, size_t id, weir_error *e
     note_spaces(spm, name, token->length);
     if ((token->flags & WEIR_TOKEN_USER) != 0 && is_blank(name, token->length))
         WEIR_TRY(weir_trie_add(&spm->blanks, (int32_t)id, name, token->length, error));
-    return spm->kind == WEIR_SPM_UNIGRAM && (token->flags & WEIR_TOKEN_UNUSED) == 0
+    return spm->kind == WEIR_SPM_UNIGRAM && id < spm->n_scored &&
+                   (token->flags & WEIR_TOKEN_UNUSED) == 0
                ? weir_trie_add(&spm->pieces, (int32_t)id, name, token->length, error)
                : WEIR_OK;
 }
