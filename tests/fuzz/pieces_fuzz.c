@@ -114,8 +114,7 @@ static void probe_stream(const weir_tokenizer *tokenizer, const weir_ids *ids)
     );
     /* They differ only where bytes of a run are ill-formed, which no text gives. */
     probe_require(
-        text.size == whole.size &&
-        (text.size == 0 || memcmp(text.data, whole.data, text.size) == 0)
+        text.size == whole.size && (text.size == 0 || memcmp(text.data, whole.data, text.size) == 0)
     );
     weir_buffer_free(&whole);
     weir_buffer_free(&text);
