@@ -124,6 +124,26 @@ TEST(PieceFiles, UnknownCharactersAreOneIdWithoutBytes)
     }
 }
 
+Ids stops_of(const Pieces &pieces)
+{
+    const auto t = open_pieces(pieces);
+    size_t n = 0;
+    const int32_t *const ids = weir_tokenizer_stop_ids(t.get(), &n);
+    return Ids(ids, ids + n);
+}
+
+TEST(PieceFiles, EndOfMessageStopsOnlyWhereNoOtherTokenEndsTheAnswer)
+{
+    Pieces pieces = { { "<unk>", 0, UNKNOWN }, { "a", 0, NORMAL }, { "<|end|>", 0, CONTROL } };
+    EXPECT_EQ(stops_of(pieces), (Ids{ 2 })); /* Phi */
+    pieces.push_back({ "<|return|>", 0, CONTROL });
+    EXPECT_EQ(stops_of(pieces), (Ids{ 3 })); /* gpt-oss */
+    pieces = { { "<unk>", 0, UNKNOWN }, { "a", 0, NORMAL }, { "<end_of_turn>", 0, CONTROL } };
+    EXPECT_EQ(stops_of(pieces), (Ids{ 2 })); /* Gemma */
+    pieces.back().type = USER;
+    EXPECT_EQ(stops_of(pieces), Ids{});
+}
+
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 TEST(PieceFiles, OnlyASpaceOfTheFirstPieceIsDropped)
