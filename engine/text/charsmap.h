@@ -1,5 +1,5 @@
-/* engine/text/charsmap.h - SentencePiece's precompiled normalisation (`precompiled_charsmap`): texts
- * and what replaces them, such as NFKC with case folding.
+/* engine/text/charsmap.h - SentencePiece's precompiled normalisation (`precompiled_charsmap`):
+ * texts and what replaces them, such as NFKC with case folding.
  *
  * A u32 with the bytes of a double array (darts-clone, u32 units, little-endian), the array, then
  * the replacements, each ended by a NUL. A value of the array is an offset among the

@@ -116,7 +116,8 @@ weir_status weir_detokenizer_token(
         return skipped ? WEIR_OK : weir_detokenizer_push(stream, out, bytes, n);
     const weir_token *const token = &tokenizer->vocabulary.tokens[id];
     stream->per_byte = true;
-    /* sentencepiece ends a run of bytes at a control piece; tokenizers does not see what it skips. */
+    /* In sentencepiece a control piece ends a run of bytes; tokenizers does not see what it
+     * skips. */
     if ((token->flags & WEIR_TOKEN_BYTE) == 0 && stream->n_held > 0 &&
         (!skipped || spm->is_sentencepiece))
         WEIR_TRY(replace_held(stream, out));

@@ -1,5 +1,5 @@
-/* engine/text/spm_normalize.h - normalizers of SentencePiece vocabularies: sentencepiece's own (GGUF)
- * and the steps of tokenizer.json. */
+/* engine/text/spm_normalize.h - normalizers of SentencePiece vocabularies: sentencepiece's own, for
+ * GGUF, and the steps of tokenizer.json. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -87,8 +87,8 @@ WEIR_MUST_CHECK weir_status weir_tokenizer_decode(
 );
 
 /* Streaming detokenizer: emits every complete code point at once, holds bytes that may still become
- * one, and writes one U+FFFD for each maximal part that cannot (byte pieces: for each byte). A plain
- * struct: copy it to fork a stream. */
+ * one, and writes one U+FFFD for each maximal part that cannot (byte pieces: for each byte). A
+ * plain struct: copy it to fork a stream. */
 typedef struct weir_detokenizer {
     unsigned char held[4];
     int n_held;

@@ -145,9 +145,9 @@ static int32_t control_token(const weir_tokenizer *tokenizer, const char *name)
 static void add_known_stops(weir_tokenizer *tokenizer)
 {
     static const char *const names[] = {
-        "<|im_end|>",  "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>",
-        "<|eom_id|>",  "[EOT]",      "[EOS]",         "</s>",
-        "<|return|>",  "<|call|>",   "<end_of_turn>", "<｜end▁of▁sentence｜>",
+        "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>",
+        "<|eom_id|>", "[EOT]",      "[EOS]",         "</s>",
+        "<|return|>", "<|call|>",   "<end_of_turn>", "<｜end▁of▁sentence｜>",
         "<|end|>"
     };
     /* In gpt-oss `<|end|>` ends a message, of which an answer has several; in Phi the answer. */

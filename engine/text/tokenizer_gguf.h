@@ -1,5 +1,5 @@
-/* engine/text/tokenizer_gguf.h - reading the keys tokenizer.ggml.*: what byte-level and SentencePiece
- * vocabularies share. */
+/* engine/text/tokenizer_gguf.h - reading the keys tokenizer.ggml.*: what byte-level and
+ * SentencePiece vocabularies share. */
 #pragma once
 #include "engine/text/tokenizer_internal.h"
 
@@ -37,8 +37,8 @@ WEIR_MUST_CHECK weir_status weir_gguf_array(
 WEIR_MUST_CHECK weir_status
 weir_gguf_id(const weir_gguf_loader *loader, const char *key, int32_t *id);
 
-/* Begins a vocabulary of pieces: `model` is llama, t5 or gemma4. *add_bos: what the model implies if
- * the file does not say.
+/* Begins a vocabulary of pieces: `model` is llama, t5 or gemma4. *add_bos: what the model implies
+ * if the file does not say.
  * errors : EUNSUPPORTED (another model), those of its keys */
 WEIR_MUST_CHECK weir_status
 weir_gguf_open_pieces(const weir_gguf_loader *loader, const char *model, bool *add_bos);

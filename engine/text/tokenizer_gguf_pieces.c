@@ -1,5 +1,5 @@
-/* engine/text/tokenizer_gguf_pieces.c - SentencePiece vocabularies from GGUF: `llama` (BPE by scores),
- * `t5` (unigram), `gemma4` (BPE by merges, as tokenizers). */
+/* engine/text/tokenizer_gguf_pieces.c - SentencePiece vocabularies from GGUF: `llama` (BPE by
+ * scores), `t5` (unigram), `gemma4` (BPE by merges, as tokenizers). */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

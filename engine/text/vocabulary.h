@@ -75,8 +75,8 @@ bool weir_vocabulary_unmap(
     const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length
 );
 
-/* Adds a token with its flags. Without _ADDED, _PADDING and _BYTE it is a base token, which is found
- * by its name. An added token's name is its literal text. The caller prepends the place to the
+/* Adds a token with its flags. Without _ADDED, _PADDING and _BYTE it is a base token, found by its
+ * name. An added token's name is its literal text. The caller prepends the place to the
  * error message.
  * errors : EFORMAT (id past the limits or taken, name empty, too long or taken), ENOMEM */
 WEIR_MUST_CHECK weir_status weir_vocabulary_add(

@@ -1,5 +1,5 @@
-/* tests/fuzz/pieces_fuzz.c - any pieces, any charsmap and any text: what opens encodes within bounds,
- * control tokens stay out of plain text, and a text comes back where the vocabulary has all bytes.
+/* tests/fuzz/pieces_fuzz.c - any pieces, any charsmap and any text: what opens encodes within
+ * bounds, control tokens stay out of plain text, a stream gives what decoding at once gives.
  *
  * Input: a byte of flags (bits 0, 1: model; 2: byte pieces; 3: prefix; 4: remove spaces), bytes of
  * the charsmap (u16) and the map, a number of pieces, each of them a byte of its type, its score,

@@ -237,7 +237,8 @@ const char *const prepend = R"({"type":"Sequence","normalizers":[{"type":"Prepen
                             R"({"type":"Replace","pattern":{"String":" "},"content":"▁"}]})";
 const char *const fallback =
     R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},)"
-    R"({"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]})";
+    R"({"type":"ByteFallback"},{"type":"Fuse"},)"
+    R"({"type":"Strip","content":" ","start":1,"stop":0}]})";
 
 TokenizerPtr open_steps(
     const std::string &normalizer, const std::string &pre, const std::string &decoder
