@@ -218,6 +218,7 @@ static void set_unigram(weir_tokenizer *tokenizer)
         (weir_unigram){ .vocabulary = vocabulary,
                         .trie = &spm->pieces,
                         .scores = spm->scores,
+                        .longest = spm->longest,
                         .unknown_score = spm->is_sentencepiece ? (double)(float)score : score,
                         .is_single = spm->is_sentencepiece };
 }

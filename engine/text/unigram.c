@@ -67,6 +67,16 @@ static bool offer_pieces(
     return is_character;
 }
 
+/* sentencepiece keeps sums in float32 small: past this one it counts from the present position. */
+static void keep_small(weir_unigram_node *nodes, const weir_unigram *model, size_t n, size_t start)
+{
+    static const double least = -100000;
+    const double sum = nodes[start].sum;
+    if (!model->is_single || sum >= least) return;
+    for (size_t i = start; i <= n && i <= start + model->longest; i++)
+        if (nodes[i].start != none) nodes[i].sum = (double)(float)(nodes[i].sum - sum);
+}
+
 static void find_paths(
     weir_unigram_scratch *scratch, const weir_unigram *model, const char *text, size_t n,
     weir_unigram_allows *allows, void *context
@@ -79,6 +89,7 @@ static void find_paths(
     for (size_t start = 0; start < n; start += length) {
         bool valid;
         length = weir_utf8_step(text + start, n - start, &valid);
+        keep_small(nodes, model, n, start);
         if (offer_pieces(nodes, model, text, n, start, length, allows, context)) continue;
         offer(
             model, &nodes[start + length], (uint32_t)start, -1,

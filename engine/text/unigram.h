@@ -16,6 +16,7 @@ typedef struct weir_unigram {
     const weir_trie *trie;
     const double *scores; /* by id */
     double unknown_score; /* of a character without a piece */
+    size_t longest; /* bytes of a piece */
     bool is_single; /* sums are float32 as in sentencepiece, else float64 as in tokenizers */
 } weir_unigram;
 

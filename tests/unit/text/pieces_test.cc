@@ -175,6 +175,23 @@ TEST(Pieces, UnigramFindsTheGreatestSumOfScores)
     }
 }
 
+/* The pieces differ by 1/8. Sums in float32 are whole quarters past 2^21. */
+TEST(Pieces, SumsOfALongTextStayExact)
+{
+    Pieces pieces = base_pieces(false);
+    pieces.push_back({ "a", -10, NORMAL });
+    pieces.push_back({ "b", -10.25F, NORMAL });
+    pieces.push_back({ "ab", -20.375F, NORMAL });
+    Options options;
+    options.model = "t5";
+    const auto t = open_pieces(pieces, options);
+    std::string text;
+    for (int i = 0; i < 200000; i++) text += "ab";
+    const Ids ids = encode(t.get(), text);
+    EXPECT_EQ(ids.size(), text.size());
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), 5), 0);
+}
+
 TEST(Pieces, MergesByRankAreThoseOfAPlainLoop)
 {
     Random random(3);
