@@ -136,26 +136,13 @@ static weir_status squeeze(
     return WEIR_OK;
 }
 
-static bool is_white(int32_t code)
-{
-    return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xA0 ||
-           code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
-           code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
-}
-
 static weir_status strip(
     const weir_normalizer_step *step, weir_buffer *out, const char *text, size_t n
 )
 {
-    size_t i = 0, length;
-    while (step->strip_left && i < n && is_white(weir_utf8_decode(text + i, &length))) i += length;
-    while (step->strip_right && n > i) {
-        size_t last = n - 1;
-        while (last > i && ((unsigned char)text[last] & 0xC0) == 0x80) last--;
-        if (!is_white(weir_utf8_decode(text + last, &length))) break;
-        n = last;
-    }
-    return add(out, text + i, n - i);
+    const size_t left = step->strip_left ? weir_utf8_spaces_before(text, n) : 0;
+    const size_t right = step->strip_right ? weir_utf8_spaces_behind(text + left, n - left) : 0;
+    return add(out, text + left, n - left - right);
 }
 
 /* Length of the extended grapheme cluster at `text` [n > 0]. */

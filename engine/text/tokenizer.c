@@ -183,7 +183,7 @@ static size_t matchable(const job *job, size_t *next, size_t at, size_t end)
 typedef weir_status gap_function(job *job, const char *text, size_t begin, size_t end);
 
 /* Emits the leftmost, longest tokens of the trie in text [begin, end), and passes on the text
- * between them. */
+ * between them, without the white space that a token takes. */
 static weir_status split(
     job *job, const weir_trie *trie, const char *text, size_t begin, size_t end, gap_function *gap
 )
@@ -199,9 +199,15 @@ static weir_status split(
             at++;
             continue;
         }
-        if (at > begin) WEIR_TRY(gap(job, text, begin, at));
+        const unsigned flags = job->tokenizer->vocabulary.tokens[id].flags;
+        size_t last = at;
+        if ((flags & WEIR_TOKEN_LSTRIP) != 0)
+            last -= weir_utf8_spaces_behind(text + begin, at - begin);
+        if (last > begin) WEIR_TRY(gap(job, text, begin, last));
         WEIR_TRY(weir_ids_add(job->out, id));
-        begin = at += length;
+        at += length;
+        if ((flags & WEIR_TOKEN_RSTRIP) != 0) at += weir_utf8_spaces_before(text + at, end - at);
+        begin = at;
     }
     return end > begin ? gap(job, text, begin, end) : WEIR_OK;
 }

@@ -27,24 +27,24 @@ static weir_status add_special(
     weir_tokenizer *tokenizer, const json_t *entry, int64_t id, weir_error *error
 )
 {
-    static const char *const unsupported[] = { "single_word", "lstrip", "rstrip" };
     const json_t *const content = json_object_get(entry, "content");
     if (!json_is_string(content))
         return weir_error_set(error, WEIR_EFORMAT, "content is not a string");
     const char *const text = json_string_value(content);
     const size_t length = json_string_length(content);
-    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++)
-        if (is_true(entry, unsupported[i]))
-            return weir_error_set(
-                error, WEIR_EUNSUPPORTED, "the token '%.64s' sets %s, which is not supported", text,
-                unsupported[i]
-            );
+    if (is_true(entry, "single_word"))
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "the token '%.64s' sets single_word, which is not supported",
+            text
+        );
     const weir_token *const known = weir_vocabulary_at(&tokenizer->vocabulary, id);
     if (known != NULL && known->flags != 0 && known->length == length &&
         memcmp(tokenizer->vocabulary.bytes.data + known->offset, text, length) == 0)
         return WEIR_OK;
     const unsigned flags = WEIR_TOKEN_ADDED |
                            (is_true(entry, "special") ? WEIR_TOKEN_SPECIAL : 0U) |
+                           (is_true(entry, "lstrip") ? WEIR_TOKEN_LSTRIP : 0U) |
+                           (is_true(entry, "rstrip") ? WEIR_TOKEN_RSTRIP : 0U) |
                            (is_true(entry, "normalized") ? WEIR_TOKEN_NORMALIZED : 0U);
     return weir_vocabulary_add(&tokenizer->vocabulary, id, text, length, flags, error);
 }

@@ -33,6 +33,8 @@ enum {
     WEIR_TOKEN_BYTE = 32, /* a piece <0xNN>: decodes to one byte, and no text has its name */
     WEIR_TOKEN_UNUSED = 64, /* a piece that merges pass through, but that is no result */
     WEIR_TOKEN_USER = 128, /* a user-defined piece: found in the text before others */
+    WEIR_TOKEN_LSTRIP = 512, /* an added token that takes the white space in front of it */
+    WEIR_TOKEN_RSTRIP = 1024, /* and behind it */
     WEIR_TOKEN_SPACED = 256, /* its name has U+2581, its bytes have spaces there */
 };
 

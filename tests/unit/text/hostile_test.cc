@@ -108,9 +108,11 @@ const Case cases[] = {
           );
       },
       WEIR_EFORMAT, "600 bytes" },
-    { "added_lstrip",
-      [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"<m>\", \"lstrip\": true}"); },
-      WEIR_EUNSUPPORTED, "lstrip" },
+    { "added_single_word",
+      [](json_t *r) {
+          append(added(r), "{\"id\": 900, \"content\": \"<m>\", \"single_word\": true}");
+      },
+      WEIR_EUNSUPPORTED, "single_word" },
     { "added_over_base", [](json_t *r) { append(added(r), "{\"id\": 65, \"content\": \"<a>\"}"); },
       WEIR_EFORMAT, "id 65" },
     { "added_other_id", [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"A\"}"); },

@@ -271,6 +271,30 @@ TEST(PieceFiles, TheStepsOfLlamaTwoAreRead)
     EXPECT_EQ(decode(t.get(), { 6 + 'z', 6 + 0xC3 }), "\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
+TEST(PieceFiles, AddedTokensTakeTheWhiteSpaceBesideThem)
+{
+    std::string text = bpe_json(prepend, "null", fallback);
+    const std::string one = R"("special":true,"normalized":false})";
+    const std::string more = R"(,{"id":300,"content":"<l>","special":true,"lstrip":true},)"
+                             R"({"id":301,"content":"<r>","special":true,"rstrip":true})";
+    text.insert(text.find(one) + one.size(), more);
+    TokenizerPtr t(nullptr, weir_tokenizer_close);
+    weir_error error = {};
+    ASSERT_EQ(open_text(&t, test_folder(), text, &error), WEIR_OK) << error.text;
+    EXPECT_EQ(encode(t.get(), "a \n\xE3\x80\x80<l>a"), (Ids{ 5, 300, 5 }));
+    EXPECT_EQ(
+        encode(
+            t.get(), "a<r> \n\xC2\xA0"
+                     "a"
+        ),
+        (Ids{ 5, 301, 5 })
+    );
+    EXPECT_EQ(encode(t.get(), "<r>  <l>"), (Ids{ 301, 300 }));
+    EXPECT_EQ(encode(t.get(), " <l>"), (Ids{ 300 }));
+    EXPECT_EQ(encode(t.get(), "<r> "), (Ids{ 301 }));
+    EXPECT_EQ(encode(t.get(), "<l> a"), (Ids{ 300, 2, 5 }));
+}
+
 TEST(PieceFiles, MetaspacePutsASpaceWhereItsSchemeSays)
 {
     const auto always = open_steps("null", metaspace(R"("prepend_scheme":"always")"), fallback);
