@@ -84,15 +84,10 @@ static weir_status report(listener *l, const weir_engine *engine, int32_t token,
 {
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
     weir_status status = weir_buffer_reserve(&l->text, 1);
-    size_t n = 0;
-    bool is_special = false;
     if (status == WEIR_OK) weir_buffer_clear(&l->text);
-    const char *const bytes = tokenizer != NULL && token >= 0
-                                  ? weir_tokenizer_token_bytes(tokenizer, token, &n, &is_special)
-                                  : "";
     if (status == WEIR_OK && token < 0) status = weir_detokenizer_finish(&l->stream, &l->text);
-    if (status == WEIR_OK && n > 0 && !is_special)
-        status = weir_detokenizer_push(&l->stream, &l->text, bytes, n);
+    if (status == WEIR_OK && token >= 0 && tokenizer != NULL)
+        status = weir_detokenizer_token(&l->stream, tokenizer, &l->text, token, true);
     if (status != WEIR_OK)
         return weir_error_set(error, status, "no memory for the text of a token");
     if (token < 0 && l->text.size == 0) return WEIR_OK;

@@ -26,11 +26,9 @@ static void print_text(printer *p)
 static bool print_token(void *user, int32_t token)
 {
     printer *const p = user;
-    size_t length;
-    bool special;
-    const char *const bytes = weir_tokenizer_token_bytes(p->tokenizer, token, &length, &special);
     weir_buffer_clear(&p->text);
-    if (special || weir_detokenizer_push(&p->stream, &p->text, bytes, length) != WEIR_OK)
+    if (weir_detokenizer_token(&p->stream, p->tokenizer, &p->text, token, true) != WEIR_OK ||
+        p->text.size == 0)
         return true;
     print_text(p);
     return !p->is_lost;
@@ -69,13 +67,22 @@ static json_t *kv_json(const weir_engine *engine, const weir_usage *usage)
     return json;
 }
 
+/* An answer continues its prompt, so a space that it begins with stays. */
+static weir_status answer_text(
+    weir_buffer *text, const weir_tokenizer *tokenizer, const weir_cli_answer *answer
+)
+{
+    weir_detokenizer stream = { .n_held = 0 };
+    for (size_t i = 0; i < answer->tokens.count; i++)
+        WEIR_TRY(weir_detokenizer_token(&stream, tokenizer, text, answer->tokens.data[i], true));
+    return weir_detokenizer_finish(&stream, text);
+}
+
 int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answer, json_t *more)
 {
     weir_buffer text = { 0 };
     if (weir_engine_tokenizer(engine) != NULL &&
-        weir_tokenizer_decode(
-            weir_engine_tokenizer(engine), &text, answer->tokens.data, answer->tokens.count, true
-        ) != WEIR_OK)
+        answer_text(&text, weir_engine_tokenizer(engine), answer) != WEIR_OK)
         weir_buffer_clear(&text);
     json_t *const out = json_pack(
         "{s:o, s:s%, s:s, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",

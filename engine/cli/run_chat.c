@@ -24,12 +24,10 @@ typedef struct conversation {
 static bool on_token(void *user, int32_t token)
 {
     conversation *const c = user;
-    size_t length;
-    bool special;
-    const char *const bytes =
-        weir_tokenizer_token_bytes(weir_engine_tokenizer(c->engine), token, &length, &special);
+    const weir_tokenizer *const tokenizer = weir_engine_tokenizer(c->engine);
     const size_t before = c->answer.size;
-    if (special || weir_detokenizer_push(&c->stream, &c->answer, bytes, length) != WEIR_OK)
+    if (weir_detokenizer_token(&c->stream, tokenizer, &c->answer, token, true) != WEIR_OK ||
+        c->answer.size == before)
         return true;
     return fwrite(c->answer.data + before, 1, c->answer.size - before, stdout) ==
                c->answer.size - before &&

@@ -45,10 +45,6 @@ static weir_status push_piece(weir_answer *answer)
 
 weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool *go_on)
 {
-    size_t n;
-    bool special;
-    const char *const bytes =
-        weir_tokenizer_token_bytes(answer->tokenizer, event->token, &n, &special);
     if (answer->want_logprobs)
         WEIR_TRY(weir_logprob_list_add(
             &answer->logprobs, event->token, event->logprob.logprob, event->top, event->n_top,
@@ -56,7 +52,9 @@ weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool
         ));
     answer->n_tokens++;
     weir_buffer_clear(&answer->piece);
-    if (!special) WEIR_TRY(weir_detokenizer_push(&answer->bytes, &answer->piece, bytes, n));
+    WEIR_TRY(weir_detokenizer_token(
+        &answer->bytes, answer->tokenizer, &answer->piece, event->token, true
+    ));
     answer->n_code_points += weir_code_points(answer->piece.data, answer->piece.size);
     WEIR_TRY(push_piece(answer));
     if (answer->think.state == WEIR_THINK_INSIDE) answer->n_reasoning_tokens++;

@@ -154,18 +154,16 @@ static weir_status place_prompt_logprobs(weir_generation *g, weir_prompt *prompt
     weir_buffer text = { 0 };
     for (size_t i = 0; i < prompt->ids.count && status == WEIR_OK; i++) {
         const bool known = i >= missing && i > 0;
-        size_t n;
-        bool special;
-        const char *const raw = weir_tokenizer_token_bytes(
-            g->exchange->server->options.tokenizer, prompt->ids.data[i], &n, &special
-        );
         status = weir_logprob_list_add(
             &placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
             known ? from->top + (i - missing) * from->width : NULL,
             known ? from->n_top[i - missing] : 0, offset
         );
         weir_buffer_clear(&text);
-        if (status == WEIR_OK) status = weir_detokenizer_push(&bytes, &text, raw, n);
+        if (status == WEIR_OK)
+            status = weir_detokenizer_token(
+                &bytes, g->exchange->server->options.tokenizer, &text, prompt->ids.data[i], false
+            );
         if (text.size > 0) offset += weir_code_points(text.data, text.size);
     }
     weir_buffer_free(&text);

@@ -28,6 +28,18 @@
 #define TEKKEN \
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" \
     "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
+/* o200k: the contractions belong to the word before them. */
+#define GPT4O \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" CONTRACTIONS "?" \
+    "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" CONTRACTIONS "?" \
+    "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
+/* Kimi intersects sets with [^\p{Han}], which look-ahead says too. */
+#define NOT_HAN      "(?:(?!\\p{Han})"
+#define KIMI_K2 \
+    "[\\p{Han}]+" \
+    "|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN UPPER ")*" NOT_HAN LOWER ")+" CONTRACTIONS "?" \
+    "|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN UPPER ")+" NOT_HAN LOWER ")*" CONTRACTIONS "?" \
+    "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
 #define PUNCTUATION \
     "!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}"
 /* deepseek-llm lists the ranges of letters with case, in the Unicode version of its time. */
@@ -59,8 +71,17 @@ static const weir_pretokenizer_kind kinds[] = {
     { "llama-bpe",        { LLAMA3 }, .ignore_merges = true, .add_bos = true },
     { "llama3",           { LLAMA3 }, .ignore_merges = true, .add_bos = true },
     { "llama-v3",         { LLAMA3 }, .ignore_merges = true, .add_bos = true },
+    { "lfm2",             { LLAMA3 }, .ignore_merges = true, .add_bos = true },
+    { "smaug-bpe",        { LLAMA3 }, .nfc = false },
+    { "dbrx",             { LLAMA3 }, .nfc = false },
+    { "glm4",             { LLAMA3 }, .nfc = false },
+    { "chatglm-bpe",      { LLAMA3 }, .nfc = false },
     { "gpt-2",            { GPT2 }, .nfc = false },
     { "smollm",           { "\\p{N}", GPT2 }, .nfc = false },
+    { "refact",           { "\\p{N}", GPT2 }, .nfc = false },
+    { "gpt-4o",           { GPT4O }, .nfc = false },
+    { "minimax-m2",       { GPT4O }, .nfc = false },
+    { "kimi-k2",          { KIMI_K2 }, .nfc = false },
     { "tekken",           { TEKKEN }, .ignore_merges = true, .add_bos = true },
     { "deepseek-v3",
       { "\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
@@ -72,8 +93,9 @@ static const weir_pretokenizer_kind kinds[] = {
 /* clang-format on */
 
 const char *const weir_pretokenizer_names =
-    "qwen2, deepseek-r1-qwen, qwen35, llama-bpe, llama3, llama-v3, gpt-2, smollm, tekken, "
-    "deepseek-v3, deepseek-llm";
+    "qwen2, deepseek-r1-qwen, qwen35, llama-bpe, llama3, llama-v3, lfm2, smaug-bpe, dbrx, glm4, "
+    "chatglm-bpe, gpt-2, smollm, refact, gpt-4o, minimax-m2, kimi-k2, tekken, deepseek-v3, "
+    "deepseek-llm";
 
 const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name)
 {

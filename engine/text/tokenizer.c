@@ -64,6 +64,7 @@ void weir_tokenizer_close(weir_tokenizer *tokenizer)
     weir_vocabulary_free(&tokenizer->vocabulary);
     weir_pair_free(&tokenizer->merges);
     weir_pretokenizer_free(&tokenizer->pretokenizer);
+    weir_spm_free(tokenizer->spm);
     weir_buffer_free(&tokenizer->scratch);
     weir_memory_give(tokenizer->chat_template);
     weir_memory_give(tokenizer);
@@ -76,8 +77,10 @@ typedef struct job {
     weir_ids *out;
     weir_matcher matcher;
     weir_bpe_scratch bpe;
+    weir_spm_job spm;
     weir_buffer normalized;
     bool parse_special;
+    const char *first; /* where the whole text begins in normalised text; NULL: elsewhere */
     const weir_span *plain; /* spans of the text being split */
     size_t n_plain;
     weir_error *error;
@@ -85,6 +88,13 @@ typedef struct job {
 
 static weir_status job_init(job *job)
 {
+    const weir_tokenizer *const tokenizer = job->tokenizer;
+    job->spm = (weir_spm_job){ .spm = tokenizer->spm,
+                               .vocabulary = &tokenizer->vocabulary,
+                               .merges = &tokenizer->merges,
+                               .byte_ids = tokenizer->byte_ids,
+                               .out = job->out,
+                               .bpe = &job->bpe };
     return weir_matcher_init(&job->matcher) == WEIR_OK
                ? WEIR_OK
                : weir_error_set(job->error, WEIR_ENOMEM, "no memory to tokenise a text");
@@ -94,6 +104,7 @@ static void job_free(job *job)
 {
     weir_matcher_free(&job->matcher);
     weir_bpe_scratch_free(&job->bpe);
+    weir_spm_job_free(&job->spm);
     weir_buffer_free(&job->normalized);
 }
 
@@ -101,6 +112,8 @@ static weir_status encode_piece(void *context, const char *piece, size_t n)
 {
     job *const job = context;
     const weir_tokenizer *const tokenizer = job->tokenizer;
+    if (tokenizer->spm != NULL)
+        return weir_spm_encode_piece(&job->spm, piece, n, piece == job->first);
     const int32_t whole =
         tokenizer->ignore_merges ? weir_vocabulary_find_base(&tokenizer->vocabulary, piece, n) : -1;
     /* Text in which added tokens are not matched must not become one as a whole piece either. */
@@ -116,22 +129,46 @@ static weir_status encode_pieces(job *job, const char *text, size_t n)
     );
 }
 
+static weir_status cannot_normalize(const job *job, weir_status status)
+{
+    return weir_error_set(
+        job->error, status,
+        status == WEIR_EFULL ? "the text has more than 2^30 bytes once it is normalised; send it "
+                               "in smaller parts"
+                             : "cannot normalise the text"
+    );
+}
+
 /* Replaces *text [*n] by its normal form, which is valid until the next call. */
 static weir_status normalize(job *job, const char **text, size_t *n)
 {
+    if (job->tokenizer->spm != NULL) {
+        const weir_status status =
+            weir_normalizer_run(&job->tokenizer->spm->normalizer, job->spm.buffers, text, n);
+        return status == WEIR_OK ? WEIR_OK : cannot_normalize(job, status);
+    }
     if (!job->tokenizer->nfc || weir_nfc_is_trivial(*text, *n)) return WEIR_OK;
     weir_buffer_clear(&job->normalized);
     const weir_status status = weir_nfc(&job->normalized, *text, *n);
-    if (status != WEIR_OK) return weir_error_set(job->error, status, "cannot normalise the text");
+    if (status != WEIR_OK) return cannot_normalize(job, status);
     *text = job->normalized.data;
     *n = job->normalized.size;
     return WEIR_OK;
 }
 
-static weir_status encode_segment(job *job, const char *text, size_t n)
+/* Encodes text [begin, end) between added tokens. */
+static weir_status encode_segment(job *job, const char *text, size_t begin, size_t end)
 {
-    WEIR_TRY(normalize(job, &text, &n));
-    return encode_pieces(job, text, n);
+    if (job->tokenizer->spm != NULL && job->tokenizer->spm->is_sentencepiece) {
+        const weir_status status =
+            weir_spm_encode_text(&job->spm, text, begin, end, job->plain, job->n_plain);
+        return status == WEIR_EFULL ? cannot_normalize(job, status) : status;
+    }
+    const char *segment = text + begin;
+    size_t n = end - begin;
+    WEIR_TRY(normalize(job, &segment, &n));
+    job->first = begin == 0 ? segment : NULL;
+    return encode_pieces(job, segment, n);
 }
 
 /* Number of bytes from `at` on in which a token may match: up to the next plain span. Moves *next
@@ -146,7 +183,7 @@ static size_t matchable(const job *job, size_t *next, size_t at, size_t end)
 typedef weir_status gap_function(job *job, const char *text, size_t begin, size_t end);
 
 /* Emits the leftmost, longest tokens of the trie in text [begin, end), and passes on the text
- * between them. */
+ * between them, without the white space that a token takes. */
 static weir_status split(
     job *job, const weir_trie *trie, const char *text, size_t begin, size_t end, gap_function *gap
 )
@@ -162,16 +199,22 @@ static weir_status split(
             at++;
             continue;
         }
-        if (at > begin) WEIR_TRY(gap(job, text, begin, at));
+        const unsigned flags = job->tokenizer->vocabulary.tokens[id].flags;
+        size_t last = at;
+        if ((flags & WEIR_TOKEN_LSTRIP) != 0)
+            last -= weir_utf8_spaces_behind(text + begin, at - begin);
+        if (last > begin) WEIR_TRY(gap(job, text, begin, last));
         WEIR_TRY(weir_ids_add(job->out, id));
-        begin = at += length;
+        at += length;
+        if ((flags & WEIR_TOKEN_RSTRIP) != 0) at += weir_utf8_spaces_before(text + at, end - at);
+        begin = at;
     }
     return end > begin ? gap(job, text, begin, end) : WEIR_OK;
 }
 
 static weir_status segment_gap(job *job, const char *text, size_t begin, size_t end)
 {
-    return encode_segment(job, text + begin, end - begin);
+    return encode_segment(job, text, begin, end);
 }
 static weir_status pieces_gap(job *job, const char *text, size_t begin, size_t end)
 {
@@ -189,6 +232,7 @@ static weir_status normalized_gap(job *job, const char *text, size_t begin, size
     const char *segment = text + begin;
     size_t n = end - begin;
     WEIR_TRY(normalize(job, &segment, &n));
+    job->first = begin == 0 ? segment : NULL;
     const size_t n_plain = job->n_plain;
     job->n_plain = 0;
     const weir_status status = split(job, trie, segment, 0, n, pieces_gap);
@@ -198,9 +242,19 @@ static weir_status normalized_gap(job *job, const char *text, size_t begin, size
 
 static weir_status encode_valid(job *job, const char *text, size_t n)
 {
-    if (!job->parse_special) return encode_segment(job, text, n);
-    const weir_trie *const added = job->tokenizer->vocabulary.added;
-    return split(job, &added[0], text, 0, n, added[1].n_tokens > 0 ? normalized_gap : segment_gap);
+    const weir_tokenizer *const tokenizer = job->tokenizer;
+    const weir_trie *const added = tokenizer->vocabulary.added;
+    if (!job->parse_special) {
+        const weir_span whole = { .end = n };
+        job->plain = &whole;
+        job->n_plain = 1;
+        const weir_status status = encode_segment(job, text, 0, n);
+        job->plain = NULL;
+        return status;
+    }
+    const bool normalized =
+        added[1].n_tokens > 0 && !(tokenizer->spm != NULL && tokenizer->spm->is_sentencepiece);
+    return split(job, &added[0], text, 0, n, normalized ? normalized_gap : segment_gap);
 }
 
 /* Encodes a repaired copy of ill-formed UTF-8, with the spans adjusted. */
@@ -310,22 +364,6 @@ const char *weir_tokenizer_token_bytes(
     *length = present ? token->length : 0;
     *special = present && (token->flags & WEIR_TOKEN_SPECIAL) != 0;
     return present ? tokenizer->vocabulary.bytes.data + token->offset : "";
-}
-
-weir_status weir_tokenizer_decode(
-    const weir_tokenizer *tokenizer, weir_buffer *out, const int32_t *ids, size_t n,
-    bool skip_special
-)
-{
-    weir_detokenizer stream = { .n_held = 0 };
-    for (size_t i = 0; i < n; i++) {
-        size_t length;
-        bool special;
-        const char *const bytes = weir_tokenizer_token_bytes(tokenizer, ids[i], &length, &special);
-        if (!(special && skip_special))
-            WEIR_TRY(weir_detokenizer_push(&stream, out, bytes, length));
-    }
-    return weir_detokenizer_finish(&stream, out);
 }
 
 static const char *text_of(const weir_tokenizer *tokenizer, int32_t id)

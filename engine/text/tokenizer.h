@@ -1,4 +1,5 @@
-/* engine/text/tokenizer.h - byte-level BPE: text to ids and back.
+/* engine/text/tokenizer.h - text to ids and back: byte-level BPE, and SentencePiece vocabularies
+ * (BPE or unigram over characters, with byte fallback).
  *
  * Immutable after open, so any thread may use it. Built from tokenizer.json (+
  * tokenizer_config.json) or from GGUF metadata. */
@@ -86,15 +87,26 @@ WEIR_MUST_CHECK weir_status weir_tokenizer_decode(
 );
 
 /* Streaming detokenizer: emits every complete code point at once, holds bytes that may still become
- * one, and writes one U+FFFD for each maximal part that cannot. A plain struct: copy it to fork a
- * stream. */
+ * one, and writes one U+FFFD for each maximal part that cannot (byte pieces: for each byte). A
+ * plain struct: copy it to fork a stream. */
 typedef struct weir_detokenizer {
     unsigned char held[4];
     int n_held;
+    /* The tokens begin a text: a decoder that drops a space there drops it. Not for tokens that
+     * continue a prompt, whose space belongs to the whole text. */
+    bool at_start;
+    bool per_byte; /* each ill-formed byte becomes U+FFFD */
+    int n_dropped; /* spaces at the start */
 } weir_detokenizer;
 /* Adds bytes and appends the text that is complete, as valid UTF-8. */
 WEIR_MUST_CHECK weir_status
 weir_detokenizer_push(weir_detokenizer *stream, weir_buffer *out, const char *bytes, size_t n);
+/* Adds a token. Unlike its bytes, a token says where a run of byte pieces ends, and what is dropped
+ * at the start of a text. */
+WEIR_MUST_CHECK weir_status weir_detokenizer_token(
+    weir_detokenizer *stream, const weir_tokenizer *tokenizer, weir_buffer *out, int32_t id,
+    bool skip_special
+);
 WEIR_MUST_CHECK weir_status weir_detokenizer_finish(weir_detokenizer *stream, weir_buffer *out);
 
 #ifdef __cplusplus

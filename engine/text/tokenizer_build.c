@@ -132,30 +132,43 @@ static weir_status find_bytes(weir_tokenizer *tokenizer, weir_error *error)
     return WEIR_OK;
 }
 
+/* The id of a control token; -1: none has this text. */
+static int32_t control_token(const weir_tokenizer *tokenizer, const char *name)
+{
+    const weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
+    const int32_t id = weir_vocabulary_find_added(vocabulary, name, strlen(name));
+    return id >= 0 && (vocabulary->tokens[id].flags & WEIR_TOKEN_SPECIAL) != 0 ? id : -1;
+}
+
 /* Control tokens known to end a turn, because several checkpoints declare only one of theirs. An
  * ordinary token of the same name (Qwen has a plain `</s>`) does not count. */
 static void add_known_stops(weir_tokenizer *tokenizer)
 {
-    static const char *const names[] = { "<|im_end|>",      "<|eot_id|>", "<|endoftext|>",
-                                         "<|end_of_text|>", "<|eom_id|>", "[EOT]",
-                                         "[EOS]",           "</s>",       "<｜end▁of▁sentence｜>" };
+    static const char *const names[] = {
+        "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>",
+        "<|eom_id|>", "[EOT]",      "[EOS]",         "</s>",
+        "<|return|>", "<|call|>",   "<end_of_turn>", "<｜end▁of▁sentence｜>",
+        "<|end|>"
+    };
+    /* In gpt-oss `<|end|>` ends a message, of which an answer has several; in Phi the answer. */
+    const bool has_messages = control_token(tokenizer, "<|return|>") >= 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const int32_t id =
-            weir_vocabulary_find_added(&tokenizer->vocabulary, names[i], strlen(names[i]));
-        if (id >= 0 && (tokenizer->vocabulary.tokens[id].flags & WEIR_TOKEN_SPECIAL) != 0)
+        const int32_t id = control_token(tokenizer, names[i]);
+        if (id >= 0 && !(has_messages && strcmp(names[i], "<|end|>") == 0))
             weir_tokenizer_add_stop(tokenizer, id);
     }
 }
 
 weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error)
 {
-    WEIR_TRY(find_bytes(tokenizer, error));
+    if (tokenizer->spm == NULL) WEIR_TRY(find_bytes(tokenizer, error));
     const weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
     tokenizer->size = vocabulary->size;
     while (tokenizer->size > 0 &&
            (vocabulary->tokens[tokenizer->size - 1].flags & WEIR_TOKEN_PADDING) != 0)
         tokenizer->size--;
     add_known_stops(tokenizer);
+    const weir_status status = tokenizer->spm == NULL ? WEIR_OK : weir_spm_finish(tokenizer, error);
     weir_buffer_free(&tokenizer->scratch);
-    return WEIR_OK;
+    return status;
 }

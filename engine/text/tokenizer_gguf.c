@@ -3,20 +3,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "engine/text/tokenizer_internal.h"
+#include "engine/text/tokenizer_gguf.h"
 
-#define KEY "tokenizer.ggml."
+#define KEY WEIR_GGUF_KEY
 
-/* Values of tokenizer.ggml.token_type. */
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED };
-
-typedef struct loader {
-    const weir_tensor_directory *directory;
-    weir_tokenizer *tokenizer;
-    weir_error *error;
-} loader;
-
-static weir_status string_of(const loader *loader, const char *key, weir_meta *out)
+weir_status weir_gguf_string(const weir_gguf_loader *loader, const char *key, weir_meta *out)
 {
     if (!weir_tensor_directory_meta(loader->directory, key, out))
         return weir_error_set(loader->error, WEIR_ENOTFOUND, "%s is missing", key);
@@ -25,8 +16,9 @@ static weir_status string_of(const loader *loader, const char *key, weir_meta *o
     return WEIR_OK;
 }
 
-static weir_status array_of(
-    const loader *loader, const char *key, weir_meta_type type, size_t limit, weir_meta *out
+weir_status weir_gguf_array(
+    const weir_gguf_loader *loader, const char *key, weir_meta_type type, size_t limit,
+    weir_meta *out
 )
 {
     if (!weir_tensor_directory_meta(loader->directory, key, out))
@@ -34,7 +26,9 @@ static weir_status array_of(
     if (out->type != WEIR_META_ARRAY || (out->length > 0 && out->element_type != type))
         return weir_error_set(
             loader->error, WEIR_EFORMAT, "%s is not an array of %s", key,
-            type == WEIR_META_STRING ? "strings" : "integers"
+            type == WEIR_META_STRING ? "strings"
+            : type == WEIR_META_INT  ? "integers"
+                                     : "numbers"
         );
     if (out->length > limit)
         return weir_error_set(
@@ -44,16 +38,18 @@ static weir_status array_of(
     return WEIR_OK;
 }
 
-static weir_status add_token(const loader *loader, size_t id, const weir_meta *name, int64_t type)
+static weir_status add_token(
+    const weir_gguf_loader *loader, size_t id, const weir_meta *name, int64_t type
+)
 {
     weir_vocabulary *const vocabulary = &loader->tokenizer->vocabulary;
     unsigned flags = 0;
     switch (type) {
-    case TYPE_NORMAL: break;
-    case TYPE_CONTROL: flags = WEIR_TOKEN_ADDED | WEIR_TOKEN_SPECIAL; break;
-    case TYPE_USER_DEFINED: flags = WEIR_TOKEN_ADDED; break;
-    case TYPE_UNKNOWN:
-    case TYPE_UNUSED: flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL; break;
+    case WEIR_GGUF_NORMAL: break;
+    case WEIR_GGUF_CONTROL: flags = WEIR_TOKEN_ADDED | WEIR_TOKEN_SPECIAL; break;
+    case WEIR_GGUF_USER_DEFINED: flags = WEIR_TOKEN_ADDED; break;
+    case WEIR_GGUF_UNKNOWN:
+    case WEIR_GGUF_UNUSED: flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL; break;
     default:
         return weir_error_set(
             loader->error, WEIR_EUNSUPPORTED,
@@ -73,13 +69,15 @@ static weir_status add_token(const loader *loader, size_t id, const weir_meta *n
                : WEIR_OK;
 }
 
-static weir_status load_tokens(const loader *loader)
+static weir_status load_tokens(const weir_gguf_loader *loader)
 {
     weir_meta tokens, types = { .length = 0 };
-    WEIR_TRY(array_of(loader, KEY "tokens", WEIR_META_STRING, WEIR_VOCABULARY_IDS, &tokens));
+    WEIR_TRY(weir_gguf_array(loader, KEY "tokens", WEIR_META_STRING, WEIR_VOCABULARY_IDS, &tokens));
     const bool typed = weir_tensor_directory_meta(loader->directory, KEY "token_type", &types);
     if (typed)
-        WEIR_TRY(array_of(loader, KEY "token_type", WEIR_META_INT, WEIR_VOCABULARY_IDS, &types));
+        WEIR_TRY(
+            weir_gguf_array(loader, KEY "token_type", WEIR_META_INT, WEIR_VOCABULARY_IDS, &types)
+        );
     if (typed && types.length != tokens.length)
         return weir_error_set(
             loader->error, WEIR_EFORMAT, KEY "token_type has %zu entries, " KEY "tokens %zu",
@@ -90,21 +88,23 @@ static weir_status load_tokens(const loader *loader)
             loader->error, WEIR_ENOMEM, KEY "tokens: no memory for %zu tokens", tokens.length
         );
     for (size_t i = 0; i < tokens.length; i++) {
-        weir_meta name, type = { .type = WEIR_META_INT, .integer = TYPE_NORMAL };
+        weir_meta name, type = { .type = WEIR_META_INT, .integer = WEIR_GGUF_NORMAL };
         if (!weir_meta_at(&tokens, i, &name) || name.type != WEIR_META_STRING ||
             (typed && !weir_meta_at(&types, i, &type)))
             return weir_error_set(loader->error, WEIR_EFORMAT, KEY "tokens[%zu] cannot be read", i);
-        const weir_status status = add_token(loader, i, &name, type.integer);
+        const weir_status status = loader->tokenizer->spm == NULL
+                                       ? add_token(loader, i, &name, type.integer)
+                                       : weir_gguf_add_piece(loader, i, &name, type.integer);
         if (status != WEIR_OK)
             return weir_error_prefix(loader->error, status, KEY "tokens[%zu]", i);
     }
     return WEIR_OK;
 }
 
-static weir_status load_merges(const loader *loader)
+static weir_status load_merges(const weir_gguf_loader *loader)
 {
     weir_meta merges;
-    WEIR_TRY(array_of(loader, KEY "merges", WEIR_META_STRING, WEIR_MERGES, &merges));
+    WEIR_TRY(weir_gguf_array(loader, KEY "merges", WEIR_META_STRING, WEIR_MERGES, &merges));
     if (weir_pair_reserve(&loader->tokenizer->merges, merges.length) != WEIR_OK)
         return weir_error_set(
             loader->error, WEIR_ENOMEM, KEY "merges: no memory for %zu merges", merges.length
@@ -125,7 +125,7 @@ static weir_status load_merges(const loader *loader)
 }
 
 /* *add_bos: what the name implies if the file does not say. */
-static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
+static weir_status load_pretokenizer(const weir_gguf_loader *loader, bool *add_bos)
 {
     weir_meta name;
     if (!weir_tensor_directory_meta(loader->directory, KEY "pre", &name))
@@ -133,7 +133,7 @@ static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
             loader->error, WEIR_EFORMAT,
             KEY "pre is missing: the file does not say how text is split; convert the model again"
         );
-    WEIR_TRY(string_of(loader, KEY "pre", &name));
+    WEIR_TRY(weir_gguf_string(loader, KEY "pre", &name));
     const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name.string);
     if (kind == NULL)
         return weir_error_set(
@@ -153,7 +153,7 @@ static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
 }
 
 /* *id stays -1 if the key is absent. */
-static weir_status load_id(const loader *loader, const char *key, int32_t *id)
+weir_status weir_gguf_id(const weir_gguf_loader *loader, const char *key, int32_t *id)
 {
     weir_meta value;
     *id = -1;
@@ -169,16 +169,16 @@ static weir_status load_id(const loader *loader, const char *key, int32_t *id)
     return WEIR_OK;
 }
 
-static weir_status load_specials(const loader *loader, bool add_bos)
+static weir_status load_specials(const weir_gguf_loader *loader, bool add_bos)
 {
     weir_tokenizer *const tokenizer = loader->tokenizer;
-    WEIR_TRY(load_id(loader, KEY "bos_token_id", &tokenizer->bos));
-    WEIR_TRY(load_id(loader, KEY "eos_token_id", &tokenizer->eos));
+    WEIR_TRY(weir_gguf_id(loader, KEY "bos_token_id", &tokenizer->bos));
+    WEIR_TRY(weir_gguf_id(loader, KEY "eos_token_id", &tokenizer->eos));
     weir_tokenizer_add_stop(tokenizer, tokenizer->eos);
     static const char *const turns[] = { KEY "eot_token_id", KEY "eom_token_id" };
     for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++) {
         int32_t id;
-        WEIR_TRY(load_id(loader, turns[i], &id));
+        WEIR_TRY(weir_gguf_id(loader, turns[i], &id));
         weir_tokenizer_add_stop(tokenizer, id);
     }
     weir_meta value;
@@ -194,30 +194,30 @@ static weir_status load_specials(const loader *loader, bool add_bos)
     return WEIR_OK;
 }
 
-static weir_status load_template(const loader *loader)
+static weir_status load_template(const weir_gguf_loader *loader)
 {
     static const char key[] = "tokenizer.chat_template";
     weir_meta text;
     if (!weir_tensor_directory_meta(loader->directory, key, &text)) return WEIR_OK;
-    WEIR_TRY(string_of(loader, key, &text));
+    WEIR_TRY(weir_gguf_string(loader, key, &text));
     const weir_status status =
         weir_tokenizer_set_template(loader->tokenizer, text.string, text.length, loader->error);
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(loader->error, status, "%s", key);
 }
 
-static weir_status load(const loader *loader)
+static weir_status load(const weir_gguf_loader *loader)
 {
     weir_meta model;
-    WEIR_TRY(string_of(loader, KEY "model", &model));
-    if (strcmp(model.string, "gpt2") != 0)
-        return weir_error_set(
-            loader->error, WEIR_EUNSUPPORTED,
-            KEY "model is '%.64s'; only 'gpt2' (byte-level BPE) is known", model.string
-        );
+    WEIR_TRY(weir_gguf_string(loader, KEY "model", &model));
     bool add_bos = false;
-    WEIR_TRY(load_pretokenizer(loader, &add_bos));
+    const bool is_bytes = strcmp(model.string, "gpt2") == 0;
+    WEIR_TRY(
+        is_bytes ? load_pretokenizer(loader, &add_bos)
+                 : weir_gguf_open_pieces(loader, model.string, &add_bos)
+    );
     WEIR_TRY(load_tokens(loader));
-    WEIR_TRY(load_merges(loader));
+    if (is_bytes || loader->tokenizer->spm->kind == WEIR_SPM_RANKS) WEIR_TRY(load_merges(loader));
+    if (!is_bytes) WEIR_TRY(weir_gguf_load_pieces(loader));
     WEIR_TRY(load_specials(loader, add_bos));
     WEIR_TRY(load_template(loader));
     return weir_tokenizer_finish(loader->tokenizer, loader->error);
@@ -230,7 +230,7 @@ weir_status weir_tokenizer_open_gguf(
     weir_tokenizer *const tokenizer = weir_tokenizer_new();
     if (tokenizer == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a tokenizer");
     const weir_status status =
-        load(&(loader){ .directory = directory, .tokenizer = tokenizer, .error = error });
+        load(&(weir_gguf_loader){ .directory = directory, .tokenizer = tokenizer, .error = error });
     if (status == WEIR_OK) {
         *out = tokenizer;
         return WEIR_OK;

@@ -4,6 +4,7 @@
 #include "engine/text/bpe.h"
 #include "engine/text/pair_map.h"
 #include "engine/text/pretokenizer.h"
+#include "engine/text/spm.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/vocabulary.h"
 
@@ -21,7 +22,9 @@ struct weir_tokenizer {
     weir_vocabulary vocabulary;
     weir_pair_map merges; /* (left, right) to rank and joined id */
     weir_pretokenizer pretokenizer;
-    /* -1 for bytes that never occur in UTF-8 and are not in the vocabulary. */
+    weir_spm *spm; /* NULL: byte-level BPE */
+    /* -1 for bytes that never occur in UTF-8 and are not in the vocabulary; of a SentencePiece
+     * vocabulary its byte pieces. */
     int32_t byte_ids[256];
     size_t size; /* without padding at the end */
     bool nfc, ignore_merges, add_bos;
@@ -48,6 +51,11 @@ void weir_tokenizer_add_stop(weir_tokenizer *tokenizer, int64_t id);
 WEIR_MUST_CHECK weir_status weir_tokenizer_set_template(
     weir_tokenizer *tokenizer, const char *text, size_t length, weir_error *error
 );
+/* Makes this a SentencePiece vocabulary, before it has tokens. */
+WEIR_MUST_CHECK weir_status
+weir_tokenizer_make_spm(weir_tokenizer *tokenizer, weir_spm_kind kind, weir_error *error);
+/* Its last step: checks byte pieces, sets ranks, tables and the bytes of tokens. */
+WEIR_MUST_CHECK weir_status weir_spm_finish(weir_tokenizer *tokenizer, weir_error *error);
 /* The last step: sets byte tokens, size and well-known stop ids. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error);
 /* True for "[PAD123]": a row that pads the matrix. */

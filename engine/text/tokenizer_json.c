@@ -1,8 +1,9 @@
 /* engine/text/tokenizer_json.c - a tokenizer from tokenizer.json and the files next to it:
  * tokenizer_config.json, generation_config.json, config.json, chat_template.jinja.
  *
- * This file reads tokens and merges; tokenizer_json_steps.c reads how text is split. Everything but
- * byte-level BPE is refused by name. */
+ * This file reads tokens and merges; tokenizer_json_steps.c reads how text is split. A vocabulary
+ * with byte fallback or scores is a SentencePiece one (tokenizer_json_pieces.c), every other is
+ * byte-level BPE or refused by name. */
 #include "engine/text/tokenizer_json.h"
 
 #include <inttypes.h>
@@ -26,24 +27,24 @@ static weir_status add_special(
     weir_tokenizer *tokenizer, const json_t *entry, int64_t id, weir_error *error
 )
 {
-    static const char *const unsupported[] = { "single_word", "lstrip", "rstrip" };
     const json_t *const content = json_object_get(entry, "content");
     if (!json_is_string(content))
         return weir_error_set(error, WEIR_EFORMAT, "content is not a string");
     const char *const text = json_string_value(content);
     const size_t length = json_string_length(content);
-    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++)
-        if (is_true(entry, unsupported[i]))
-            return weir_error_set(
-                error, WEIR_EUNSUPPORTED, "the token '%.64s' sets %s, which is not supported", text,
-                unsupported[i]
-            );
+    if (is_true(entry, "single_word"))
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "the token '%.64s' sets single_word, which is not supported",
+            text
+        );
     const weir_token *const known = weir_vocabulary_at(&tokenizer->vocabulary, id);
     if (known != NULL && known->flags != 0 && known->length == length &&
         memcmp(tokenizer->vocabulary.bytes.data + known->offset, text, length) == 0)
         return WEIR_OK;
     const unsigned flags = WEIR_TOKEN_ADDED |
                            (is_true(entry, "special") ? WEIR_TOKEN_SPECIAL : 0U) |
+                           (is_true(entry, "lstrip") ? WEIR_TOKEN_LSTRIP : 0U) |
+                           (is_true(entry, "rstrip") ? WEIR_TOKEN_RSTRIP : 0U) |
                            (is_true(entry, "normalized") ? WEIR_TOKEN_NORMALIZED : 0U);
     return weir_vocabulary_add(&tokenizer->vocabulary, id, text, length, flags, error);
 }
@@ -90,16 +91,17 @@ static weir_status load_added_decoder(
 
 /* ---- model ----------------------------------------------------------------------------------- */
 
-static weir_status check_model(const json_t *model, weir_error *error)
+static weir_status check_model(weir_tokenizer *tokenizer, const json_t *model, weir_error *error)
 {
     const char *const type = json_string_value(json_object_get(model, "type"));
-    if (type != NULL && strcmp(type, "BPE") != 0)
+    const bool unigram = type != NULL && strcmp(type, "Unigram") == 0;
+    if (type != NULL && !unigram && strcmp(type, "BPE") != 0)
         return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "model.type is '%.64s'; only BPE is known", type
+            error, WEIR_EUNSUPPORTED, "model.type is '%.64s'; known are BPE and Unigram", type
         );
-    if (is_true(model, "byte_fallback"))
-        return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "model.byte_fallback is set: not a byte-level vocabulary"
+    if (unigram || is_true(model, "byte_fallback"))
+        WEIR_TRY(
+            weir_tokenizer_make_spm(tokenizer, unigram ? WEIR_SPM_UNIGRAM : WEIR_SPM_RANKS, error)
         );
     static const char *const affixes[] = { "continuing_subword_prefix", "end_of_word_suffix" };
     for (size_t i = 0; i < sizeof affixes / sizeof affixes[0]; i++)
@@ -110,14 +112,10 @@ static weir_status check_model(const json_t *model, weir_error *error)
     return WEIR_OK;
 }
 
-static weir_status add_entry(
-    weir_tokenizer *tokenizer, const char *name, const json_t *value, weir_error *error
+weir_status weir_json_add_base(
+    weir_tokenizer *tokenizer, int64_t id, const char *name, size_t length, weir_error *error
 )
 {
-    if (!json_is_integer(value))
-        return weir_error_set(error, WEIR_EFORMAT, "the id is not an integer");
-    const int64_t id = json_integer_value(value);
-    const size_t length = strlen(name);
     weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
     const int32_t added = weir_vocabulary_find_added(vocabulary, name, length);
     if (added >= 0 && added != id)
@@ -127,6 +125,15 @@ static weir_status add_entry(
         );
     return added >= 0 ? weir_vocabulary_add_base_name(vocabulary, added, name, length, error)
                       : weir_vocabulary_add(vocabulary, id, name, length, 0, error);
+}
+
+static weir_status add_entry(
+    weir_tokenizer *tokenizer, const char *name, const json_t *value, weir_error *error
+)
+{
+    if (!json_is_integer(value))
+        return weir_error_set(error, WEIR_EFORMAT, "the id is not an integer");
+    return weir_json_add_base(tokenizer, json_integer_value(value), name, strlen(name), error);
 }
 
 static weir_status load_vocabulary(
@@ -348,12 +355,17 @@ weir_status weir_tokenizer_load_json(
     const json_t *const model = json_object_get(root, "model");
     if (!json_is_object(model))
         return weir_error_set(error, WEIR_EFORMAT, "model is not an object");
-    WEIR_TRY(check_model(model, error));
+    WEIR_TRY(check_model(tokenizer, model, error));
+    const bool unigram = tokenizer->spm != NULL && tokenizer->spm->kind == WEIR_SPM_UNIGRAM;
     WEIR_TRY(load_added(tokenizer, root, error));
     WEIR_TRY(load_added_decoder(tokenizer, config, error));
-    WEIR_TRY(load_vocabulary(tokenizer, model, error));
-    WEIR_TRY(load_merges(tokenizer, model, error));
+    WEIR_TRY(
+        unigram ? weir_json_load_unigram(tokenizer, model, error)
+                : load_vocabulary(tokenizer, model, error)
+    );
+    if (!unigram) WEIR_TRY(load_merges(tokenizer, model, error));
     tokenizer->ignore_merges = is_true(model, "ignore_merges");
+    if (tokenizer->spm != NULL) WEIR_TRY(weir_json_load_pieces(tokenizer, model, error));
     WEIR_TRY(weir_tokenizer_load_steps(tokenizer, root, error));
     return apply_config(tokenizer, config, error);
 }

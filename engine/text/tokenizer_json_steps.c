@@ -100,6 +100,21 @@ static weir_status load_byte_level(
     );
 }
 
+weir_status weir_json_load_split(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
+{
+    const char *const type = type_of(component);
+    if (is(type, "Split")) return load_split(tokenizer, component, error);
+    if (!is(type, "Digits")) return unknown("pre_tokenizer", type, error);
+    const bool single = json_is_true(json_object_get(component, "individual_digits"));
+    const char *const pattern = single ? "\\p{N}" : "\\p{N}+";
+    return weir_pretokenizer_add(
+        &tokenizer->pretokenizer, pattern, strlen(pattern),
+        (weir_split_options){ .literal = false }, error
+    );
+}
+
 static weir_status load_component(
     weir_tokenizer *tokenizer, const json_t *component, weir_error *error
 )
@@ -110,15 +125,8 @@ static weir_status load_component(
             tokenizer, json_object_get(component, "pretokenizers"), "pretokenizers", load_component,
             error
         );
-    if (is(type, "Split")) return load_split(tokenizer, component, error);
-    if (is(type, "ByteLevel")) return load_byte_level(tokenizer, component, error);
-    if (!is(type, "Digits")) return unknown("pre_tokenizer", type, error);
-    const bool single = json_is_true(json_object_get(component, "individual_digits"));
-    const char *const pattern = single ? "\\p{N}" : "\\p{N}+";
-    return weir_pretokenizer_add(
-        &tokenizer->pretokenizer, pattern, strlen(pattern),
-        (weir_split_options){ .literal = false }, error
-    );
+    return is(type, "ByteLevel") ? load_byte_level(tokenizer, component, error)
+                                 : weir_json_load_split(tokenizer, component, error);
 }
 
 /* True if the component, or the last of a sequence, is ByteLevel. Before other components it is not
@@ -215,7 +223,9 @@ weir_status weir_tokenizer_load_steps(
         { "decoder", load_decoder, false },
         { "post_processor", load_processor, false },
     };
-    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+    const size_t first = tokenizer->spm == NULL ? 0 : 3; /* pieces have steps of their own */
+    if (first > 0) WEIR_TRY(weir_json_load_piece_steps(tokenizer, root, error));
+    for (size_t i = first; i < sizeof sections / sizeof sections[0]; i++) {
         const json_t *const section = json_object_get(root, sections[i].key);
         if (section != NULL && !json_is_null(section))
             WEIR_TRY(sections[i].load(tokenizer, section, error));

@@ -37,6 +37,11 @@ bool weir_vocabulary_unmap(
     const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length
 )
 {
+    if (vocabulary->is_verbatim) {
+        memcpy(out, name, length);
+        *n = length;
+        return true;
+    }
     *n = 0;
     for (size_t i = 0; i < length; i++) {
         unsigned code = (unsigned char)name[i];
@@ -127,26 +132,23 @@ int32_t weir_vocabulary_find_base(
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-static weir_status trie_add(
+weir_status weir_trie_add(
     weir_trie *trie, int32_t id, const char *text, size_t length, weir_error *error
 )
 {
-    if (trie->n_tokens == WEIR_ADDED_TOKENS)
-        return weir_error_set(error, WEIR_EFORMAT, "more than %d added tokens", WEIR_ADDED_TOKENS);
     uint32_t node = 0;
     weir_pair_slot *slot = NULL;
     for (size_t i = 0; i < length; i++) {
         slot = weir_pair_put(&trie->edges, weir_pair_key(node, (unsigned char)text[i]));
         if (slot == NULL)
-            return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of added tokens");
+            return weir_error_set(error, WEIR_ENOMEM, "no memory for a table of tokens");
         if (slot->number == 0) slot->number = trie->n_nodes++;
         node = slot->number;
     }
     if (slot->id >= 0)
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "ids %" PRId32 " and %" PRId32 " are the same added token; a token has one id",
-            slot->id, id
+            "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", slot->id, id
         );
     slot->id = id;
     trie->first[(unsigned char)text[0]] = true;
@@ -251,14 +253,17 @@ weir_status weir_vocabulary_add(
     weir_token *const token = &vocabulary->tokens[id];
     if (token->flags != 0)
         return weir_error_set(error, WEIR_EFORMAT, "id %" PRId64 " is taken by another token", id);
-    bool mapped = !added && (flags & WEIR_TOKEN_PADDING) == 0;
+    bool mapped = !added && (flags & (WEIR_TOKEN_PADDING | WEIR_TOKEN_BYTE)) == 0;
     WEIR_TRY(store(vocabulary, token, name, length, &mapped, error));
     token->flags = flags | WEIR_TOKEN_PRESENT;
-    if (added)
-        return trie_add(
-            &vocabulary->added[(flags & WEIR_TOKEN_NORMALIZED) != 0], (int32_t)id, name, length,
-            error
-        );
+    if (added) {
+        weir_trie *const trie = &vocabulary->added[(flags & WEIR_TOKEN_NORMALIZED) != 0];
+        if (trie->n_tokens == WEIR_ADDED_TOKENS)
+            return weir_error_set(
+                error, WEIR_EFORMAT, "more than %d added tokens", WEIR_ADDED_TOKENS
+            );
+        return weir_trie_add(trie, (int32_t)id, name, length, error);
+    }
     return mapped ? add_name(vocabulary, (int32_t)id, token->offset, token->length, error)
                   : WEIR_OK;
 }
@@ -271,4 +276,12 @@ weir_status weir_vocabulary_add_base_name(
     weir_token place = { 0 };
     WEIR_TRY(store(vocabulary, &place, name, length, &mapped, error));
     return mapped ? add_name(vocabulary, id, place.offset, place.length, error) : WEIR_OK;
+}
+
+weir_status weir_vocabulary_set_bytes(
+    weir_vocabulary *vocabulary, int32_t id, const char *bytes, size_t length, weir_error *error
+)
+{
+    bool mapped = false;
+    return store(vocabulary, &vocabulary->tokens[id], bytes, length, &mapped, error);
 }

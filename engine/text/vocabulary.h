@@ -30,6 +30,12 @@ enum {
     WEIR_TOKEN_SPECIAL = 4, /* a control token: decoding may skip it, merges never make it */
     WEIR_TOKEN_NORMALIZED = 8, /* matched in the normalised text, after the others */
     WEIR_TOKEN_PADDING = 16, /* pads the matrix: never matched, never made */
+    WEIR_TOKEN_BYTE = 32, /* a piece <0xNN>: decodes to one byte, and no text has its name */
+    WEIR_TOKEN_UNUSED = 64, /* a piece that merges pass through, but that is no result */
+    WEIR_TOKEN_USER = 128, /* a user-defined piece: found in the text before others */
+    WEIR_TOKEN_LSTRIP = 512, /* an added token that takes the white space in front of it */
+    WEIR_TOKEN_RSTRIP = 1024, /* and behind it */
+    WEIR_TOKEN_SPACED = 256, /* its name has U+2581, its bytes have spaces there */
 };
 
 typedef struct weir_token {
@@ -56,6 +62,7 @@ typedef struct weir_vocabulary {
     weir_name_slot *names; /* base tokens by their bytes */
     size_t n_names, names_mask;
     weir_trie added[2]; /* [normalised] */
+    bool is_verbatim; /* names of base tokens are their bytes, not in the byte alphabet */
     int16_t alphabet[0x144]; /* the byte for a character of the byte alphabet; -1: none */
 } weir_vocabulary;
 
@@ -64,15 +71,15 @@ void weir_vocabulary_free(weir_vocabulary *vocabulary);
 /* Reserves `count` base tokens in the table of names, so that it does not grow while loading. */
 WEIR_MUST_CHECK weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count);
 
-/* Decodes a name in GPT-2's byte alphabet to `out` [length]. Returns false if it contains any other
- * character. */
+/* Decodes the name of a base token to `out` [length]. Returns false if it is not in GPT-2's byte
+ * alphabet, unless names are verbatim. */
 bool weir_vocabulary_unmap(
     const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length
 );
 
-/* Adds a token with flags WEIR_TOKEN_ADDED, _SPECIAL, _NORMALIZED, _PADDING, or 0 for a base token,
- * whose name is in the byte alphabet. An added token's name is its literal text. The caller
- * prepends the place to the error message.
+/* Adds a token with its flags. Without _ADDED, _PADDING and _BYTE it is a base token, found by its
+ * name. An added token's name is its literal text. The caller prepends the place to the
+ * error message.
  * errors : EFORMAT (id past the limits or taken, name empty, too long or taken), ENOMEM */
 WEIR_MUST_CHECK weir_status weir_vocabulary_add(
     weir_vocabulary *vocabulary, int64_t id, const char *name, size_t length, unsigned flags,
@@ -97,6 +104,14 @@ int32_t weir_vocabulary_find_added(
     const weir_vocabulary *vocabulary, const char *text, size_t length
 );
 
+/* Adds a text, which no other id may have.
+ * errors : EFORMAT, ENOMEM */
+WEIR_MUST_CHECK weir_status
+weir_trie_add(weir_trie *trie, int32_t id, const char *text, size_t length, weir_error *error);
+/* Replaces the bytes of a token, not its name. */
+WEIR_MUST_CHECK weir_status weir_vocabulary_set_bytes(
+    weir_vocabulary *vocabulary, int32_t id, const char *bytes, size_t length, weir_error *error
+);
 /* The longest token of the trie that begins at `text` [n], with *length bytes; -1: none. */
 int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_t *length);
 

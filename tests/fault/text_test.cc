@@ -179,6 +179,100 @@ TEST_F(Tokenizer, FromGguf)
     fault::every_file_call(operation);
 }
 
+/* ---- SentencePiece --------------------------------------------------------------------------- */
+
+/* A charsmap with one key, "3", which becomes "ab". */
+std::string charsmap()
+{
+    std::vector<uint32_t> units(768, 0);
+    units[0] = 256U << 10;
+    units[256 ^ '3'] = ((256U ^ '3') ^ 512U) << 10 | 1U << 8 | '3';
+    units[512] = 1U << 31;
+    std::string out = little<uint32_t>(static_cast<uint32_t>(4 * units.size()));
+    for (const uint32_t unit : units) out += little(unit);
+    return out + std::string("ab\0", 3);
+}
+
+std::string gguf_pieces(const char *model)
+{
+    std::vector<std::string> tokens = { "<unk>", "<|x|>", "  ", "T", "h",  "e",
+                                        "Th",    "The",   "a",  "b", "ab", "\xE2\x96\x81" };
+    std::vector<int32_t> kinds = { 2, 3, 4, 1, 1, 1, 5, 1, 1, 1, 1, 1 };
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", byte);
+        tokens.emplace_back(name);
+        kinds.push_back(6);
+    }
+    std::string types = little<uint32_t>(5) + little<uint64_t>(tokens.size()), scores, map;
+    for (const int32_t kind : kinds) types += little(kind);
+    scores = little<uint32_t>(6) + little<uint64_t>(tokens.size());
+    for (size_t i = 0; i < tokens.size(); i++) scores += little(-static_cast<float>(i % 7));
+    map = little<uint32_t>(0) + little<uint64_t>(charsmap().size()) + charsmap();
+    const std::pair<std::string, std::string> keys[] = {
+        { "general.architecture", little<uint32_t>(8) + text_of("llama") },
+        { "tokenizer.ggml.model", little<uint32_t>(8) + text_of(model) },
+        { "tokenizer.ggml.tokens", little<uint32_t>(9) + list_of(tokens) },
+        { "tokenizer.ggml.scores", little<uint32_t>(9) + scores },
+        { "tokenizer.ggml.token_type", little<uint32_t>(9) + types },
+        { "tokenizer.ggml.precompiled_charsmap", little<uint32_t>(9) + map },
+        { "tokenizer.ggml.merges", little<uint32_t>(9) + list_of({ "T h", "Th e" }) },
+        { "tokenizer.ggml.eos_token_id", little<uint32_t>(4) + little<uint32_t>(1) },
+        { "tokenizer.chat_template", little<uint32_t>(8) + text_of("{{ messages }}") },
+    };
+    std::string bytes =
+        "GGUF" + little<uint32_t>(3) + little<uint64_t>(0) + little<uint64_t>(std::size(keys));
+    for (const auto &[key, value] : keys) bytes += text_of(key) + value;
+    bytes.resize((bytes.size() + 31) / 32 * 32);
+    return bytes;
+}
+
+class Pieces : public ::testing::TestWithParam<const char *> {};
+
+TEST_P(Pieces, FromGguf)
+{
+    const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/pieces";
+    fault::make_folder(folder, { { "a.gguf", gguf_pieces(GetParam()) } });
+    const std::string path = folder + "/a.gguf";
+    const auto seen = std::make_shared<Seen>();
+    fault::every_allocation(seeing(seen, [=](weir_error *error) {
+        weir_tensor_directory *directory = nullptr;
+        weir_tokenizer *tokenizer = nullptr;
+        WEIR_TRY(weir_tensor_directory_open(&directory, path.c_str(), error));
+        weir_status status = weir_tokenizer_open(&tokenizer, directory, error);
+        if (status == WEIR_OK) status = use(seen.get(), tokenizer, error);
+        weir_tokenizer_close(tokenizer);
+        weir_tensor_directory_close(directory);
+        return status;
+    }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Pieces, ::testing::Values("llama", "t5", "gemma4"));
+
+const char unigram[] =
+    R"({"added_tokens":[{"id":5,"content":"<|x|>","special":true,"normalized":true}],)"
+    R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Precompiled",)"
+    R"("precompiled_charsmap":"BAAAAAAAAABhAA=="},{"type":"NFC"},{"type":"Strip",)"
+    R"("strip_left":true,"strip_right":true},{"type":"Replace","pattern":{"Regex":" {2,}"},)"
+    R"("content":" "}]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[)"
+    R"({"type":"WhitespaceSplit"},{"type":"Metaspace","replacement":"\u2581"}]},)"
+    R"("decoder":{"type":"Metaspace","replacement":"\u2581"},"model":{"type":"Unigram",)"
+    R"("unk_id":0,"vocab":[["<unk>",0],["\u2581",-2],["e",-3],["\u2581The",-1],["gat",-2]]}})";
+
+TEST_F(Tokenizer, UnigramFromJson)
+{
+    fault::make_folder(folder_, { { "tokenizer.json", unigram } });
+    const std::string path = folder_ + "/tokenizer.json";
+    const auto seen = std::make_shared<Seen>();
+    fault::every_allocation(seeing(seen, [=](weir_error *error) {
+        weir_tokenizer *tokenizer = nullptr;
+        WEIR_TRY(weir_tokenizer_open_json(&tokenizer, path.c_str(), error));
+        const weir_status status = use(seen.get(), tokenizer, error);
+        weir_tokenizer_close(tokenizer);
+        return status;
+    }));
+}
+
 /* ---- chat templates -------------------------------------------------------------------------- */
 const char conversation[] =
     R"([{"role":"system","content":" Be brief.\n"},{"role":"user","content":"Grüße <|im_end|>"},)"

@@ -61,11 +61,9 @@ static void probe_stream(
     weir_detokenizer stream = { .n_held = 0 };
     weir_buffer text = { 0 };
     for (size_t i = 0; i < ids->count; i++) {
-        size_t length;
-        bool special;
-        const char *const bytes =
-            weir_tokenizer_token_bytes(tokenizer, ids->data[i], &length, &special);
-        probe_require(weir_detokenizer_push(&stream, &text, bytes, length) == WEIR_OK);
+        probe_require(
+            weir_detokenizer_token(&stream, tokenizer, &text, ids->data[i], false) == WEIR_OK
+        );
         probe_require(text.size == 0 || weir_utf8_valid(text.data, text.size));
     }
     probe_require(weir_detokenizer_finish(&stream, &text) == WEIR_OK);

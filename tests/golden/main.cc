@@ -84,6 +84,12 @@ void run_texts(const std::string &folder, const char *fetched, golden::Counts *c
         for (const std::string &file : files)
             if (is_text_file(place, file)) counts->known.insert(file);
     }
+    for (const std::string &path : files) {
+        const std::filesystem::path place = path;
+        if (place.parent_path().filename() == "tokenizers" && place.extension() == ".json" &&
+            weir_golden_pieces(path.c_str(), filter, &text))
+            counts->known.insert(path);
+    }
     counts->passed += static_cast<int>(text.passed);
     counts->failed += static_cast<int>(text.failed);
     counts->skipped += static_cast<int>(text.skipped);

@@ -17,3 +17,7 @@ int weir_golden_text(const char *dir, const char *filter, weir_golden_counts *co
 int weir_golden_realvocab(
     const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts
 );
+/* path: a JSON file that may hold a vocabulary of pieces with texts, as in
+ * tests/golden/families/tokenizers. Returns false if it holds none; else prints and counts as
+ * above. */
+bool weir_golden_pieces(const char *path, const char *filter, weir_golden_counts *counts);

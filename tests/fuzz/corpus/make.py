@@ -240,6 +240,87 @@ tokenizer(
     chat_template=[{"name": "default", "template": "{{x}}"}],
 )
 
+symbol = "\u2581"
+space_steps = {
+    "normalizer": {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Prepend", "prepend": symbol},
+            {"type": "Replace", "pattern": {"String": " "}, "content": symbol},
+        ],
+    },
+    "pre_tokenizer": None,
+    "decoder": {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": symbol}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ],
+    },
+}
+metaspace = {"type": "Metaspace", "replacement": symbol, "prepend_scheme": "first"}
+fallback = {"a": 0, "b": 1, "ab": 2, symbol: 3, "<unk>": 4}
+fallback |= {f"<0x{b:02X}>": 5 + b for b in range(256)}
+tokenizer(
+    "fallback",
+    [],
+    model={
+        "type": "BPE",
+        "byte_fallback": True,
+        "unk_token": "<unk>",
+        "vocab": fallback,
+        "merges": ["a b"],
+    },
+    **space_steps,
+)
+tokenizer(
+    "unigram",
+    [],
+    model={
+        "type": "Unigram",
+        "unk_id": 0,
+        "vocab": [["<unk>", 0], [symbol, -2.5], ["a", -3], ["en", -4], [symbol + "e", -1]],
+    },
+    normalizer={
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAABhAA=="},
+            {"type": "Strip", "strip_left": True, "strip_right": True},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": symbol},
+        ],
+    },
+    pre_tokenizer={
+        "type": "Sequence",
+        "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace],
+    },
+    decoder=metaspace,
+    added_tokens=[],
+    bos_token=None,
+    eos_token=None,
+)
+
+
+def pieces(name, flags, charsmap, entries, sample):
+    out = struct.pack("<BH", flags, len(charsmap)) + charsmap + bytes([len(entries)])
+    for kind, score, piece in entries:
+        out += bytes([kind, score, len(piece.encode())]) + piece.encode()
+    write("pieces", name, out + sample.encode())
+
+
+units = [0] * 768  # one key: "x", which becomes "ab"
+units[0], units[256 ^ 0x78] = 256 << 10, ((256 ^ 0x78) ^ 512) << 10 | 256 | 0x78
+units[512] = 1 << 31
+mapped = struct.pack("<I768I", 4 * 768, *units) + b"ab\0"
+letters = [(1, 40, c) for c in "abct" + symbol]
+words = [(1, 4, "ab"), (1, 4, "bc"), (1, 6, "abc"), (4, 0, symbol * 2), (4, 0, "<u>")]
+for name, flags in (("scores", 12), ("unigram", 9), ("ranks", 6), ("squeeze", 28)):
+    pieces(name, flags, b"", letters + words, "abcab  ab <s><u> \u00e9\u4f60 <u>abc ")
+pieces("charsmap", 4, mapped, letters + words, "xxab cx <u>x")
+pieces("unused", 4, b"", letters + [(5, 1, "ab"), (1, 2, "abc"), (5, 3, "abca")], "abcababca ab")
+pieces("unknown", 16, b"", letters, "  abz\u00e9\u00e9z  a ")
+
 write("text", "prose", b"\0\x04The river weir's 1234 the\xc3\xa9 aaaa  \r\n\n <|x|> end ")
 write(
     "text",

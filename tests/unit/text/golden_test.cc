@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 TEST(TextGolden, EveryRecordAgrees)
 {
     weir_golden_counts counts;
@@ -12,6 +14,18 @@ TEST(TextGolden, EveryRecordAgrees)
     EXPECT_EQ(counts.passed, 26u);
     EXPECT_EQ(counts.records, 24190u);
     EXPECT_EQ(counts.skipped, 1u); /* the real ranks are not stored */
+}
+
+TEST(TextGolden, PiecesAgreeWithSentencepieceAndTokenizers)
+{
+    weir_golden_counts counts;
+    for (const char *name : { "spm-prefix", "spm-plain", "ranks-plain" })
+        EXPECT_TRUE(weir_golden_pieces(
+            (std::string("tests/golden/families/tokenizers/") + name + ".json").c_str(), "", &counts
+        ));
+    EXPECT_EQ(counts.failed, 0u);
+    EXPECT_EQ(counts.passed, 4u);
+    EXPECT_EQ(counts.records, 256u);
 }
 
 TEST(TextGolden, AFilterRunsItsCasesAlone)

@@ -40,10 +40,12 @@ void split(json_t *root, const char *pattern)
 
 const Case cases[] = {
     { "model_missing", [](json_t *r) { json_object_del(r, "model"); }, WEIR_EFORMAT, "model" },
-    { "model_unigram", [](json_t *r) { set(model(r), "type", "\"Unigram\""); }, WEIR_EUNSUPPORTED,
-      "Unigram" },
+    { "model_wordpiece", [](json_t *r) { set(model(r), "type", "\"WordPiece\""); },
+      WEIR_EUNSUPPORTED, "WordPiece" },
+    { "model_unigram", [](json_t *r) { set(model(r), "type", "\"Unigram\""); }, WEIR_EFORMAT,
+      "model.vocab is not an array" },
     { "byte_fallback", [](json_t *r) { set(model(r), "byte_fallback", "true"); }, WEIR_EUNSUPPORTED,
-      "byte_fallback" },
+      "ByteLevel" },
     { "suffix", [](json_t *r) { set(model(r), "end_of_word_suffix", "\"</w>\""); },
       WEIR_EUNSUPPORTED, "end_of_word_suffix" },
     { "vocab_list", [](json_t *r) { set(model(r), "vocab", "[]"); }, WEIR_EFORMAT, "model.vocab" },
@@ -106,9 +108,11 @@ const Case cases[] = {
           );
       },
       WEIR_EFORMAT, "600 bytes" },
-    { "added_lstrip",
-      [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"<m>\", \"lstrip\": true}"); },
-      WEIR_EUNSUPPORTED, "lstrip" },
+    { "added_single_word",
+      [](json_t *r) {
+          append(added(r), "{\"id\": 900, \"content\": \"<m>\", \"single_word\": true}");
+      },
+      WEIR_EUNSUPPORTED, "single_word" },
     { "added_over_base", [](json_t *r) { append(added(r), "{\"id\": 65, \"content\": \"<a>\"}"); },
       WEIR_EFORMAT, "id 65" },
     { "added_other_id", [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"A\"}"); },
@@ -346,9 +350,7 @@ void refuse(const std::function<void(Parts &)> &spoil, weir_status status, const
 
 TEST(HostileGguf, TablesThatDoNotFitAreRefusedByName)
 {
-    refuse(
-        [](Parts &p) { p.model = "llama"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.model is 'llama'"
-    );
+    refuse([](Parts &p) { p.model = "rwkv"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.model is 'rwkv'");
     refuse(
         [](Parts &p) { p.pre = "mystery"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.pre is 'mystery'"
     );

@@ -124,7 +124,8 @@ TEST_P(PublishedPattern, TakesStepsInProportionToTheText)
 INSTANTIATE_TEST_SUITE_P(
     All, PublishedPattern,
     testing::Values(
-        "qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "tekken", "deepseek-v3", "deepseek-llm"
+        "qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "tekken", "deepseek-v3", "deepseek-llm",
+        "gpt-4o", "kimi-k2"
     ),
     [](const auto &info) {
         std::string name = info.param;
@@ -166,6 +167,51 @@ struct Cutter {
         );
     }
 };
+
+weir_status add_piece(void *pieces, const char *text, size_t n)
+{
+    *static_cast<std::string *>(pieces) += std::string(text, n) + "|";
+    return WEIR_OK;
+}
+
+std::string pieces_of(const char *kind_name, const std::string &text)
+{
+    const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(kind_name);
+    weir_pretokenizer pretokenizer = {};
+    weir_error error = {};
+    for (int i = 0; kind != nullptr && i < 6 && kind->patterns[i] != nullptr; i++)
+        EXPECT_EQ(
+            weir_pretokenizer_add(
+                &pretokenizer, kind->patterns[i], strlen(kind->patterns[i]), {}, &error
+            ),
+            WEIR_OK
+        ) << error.text;
+    weir_matcher matcher = {};
+    std::string pieces;
+    EXPECT_EQ(weir_matcher_init(&matcher), WEIR_OK);
+    EXPECT_EQ(
+        weir_pretokenizer_run(
+            &pretokenizer, &matcher, text.data(), text.size(), add_piece, &pieces, &error
+        ),
+        WEIR_OK
+    );
+    weir_matcher_free(&matcher);
+    weir_pretokenizer_free(&pretokenizer);
+    return pieces;
+}
+
+/* As Oniguruma cuts by the published patterns. */
+TEST(Pretokenizer, NamesOfGgufCutAsTheirModelsDo)
+{
+    const std::string text = "HelloWorld's 12345 漢字かな a//\n";
+    for (const char *kind : { "gpt-4o", "minimax-m2" })
+        EXPECT_EQ(pieces_of(kind, text), "Hello|World's| |123|45| 漢字かな| a|//\n|") << kind;
+    EXPECT_EQ(pieces_of("kimi-k2", text), "Hello|World's| |123|45| |漢字|かな| a|//\n|");
+    for (const char *kind : { "lfm2", "smaug-bpe", "dbrx", "glm4", "chatglm-bpe" })
+        EXPECT_EQ(pieces_of(kind, text), pieces_of("llama-bpe", text)) << kind;
+    EXPECT_EQ(pieces_of("refact", text), pieces_of("smollm", text));
+    EXPECT_EQ(weir_pretokenizer_find("llama-bp"), nullptr);
+}
 
 TEST(Pretokenizer, ATextPastItsTimeIsRefusedAndTheNextOneIsCut)
 {
