@@ -101,10 +101,10 @@ static void look(weir_bpe_scratch *scratch, const weir_bpe_merges *merges, uint3
 {
     weir_symbol *const symbol = &scratch->symbols[i];
     symbol->rank = none;
-    if (symbol->next == none ||
-        !(merges->pairs != NULL ? find_pair(scratch, merges, i) : find_piece(scratch, merges, i)))
-        return;
-    push(scratch, (uint64_t)symbol->rank << 32 | i);
+    if (symbol->next == none) return;
+    if (merges->ranks != NULL ? find_piece(scratch, merges, i)
+                              : merges->pairs != NULL && find_pair(scratch, merges, i))
+        push(scratch, (uint64_t)symbol->rank << 32 | i);
 }
 
 /* Joins symbol i with the next one, which leaves the list. A heap entry is stale if the symbol's
