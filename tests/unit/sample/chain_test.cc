@@ -20,10 +20,11 @@ class Plain {
         std::vector<float> clean(logits.size());
         passes_->clean(clean.data(), logits.data(), clean.size());
         const float best = *std::max_element(clean.begin(), clean.end());
+        const bool is_cooled = s.temperature != 1 && best > -infinity;
         for (size_t i = 0; i < clean.size(); i++)
-            all_.push_back({ s.temperature == 1 ? clean[i] : (clean[i] - best) / s.temperature,
+            all_.push_back({ is_cooled ? (clean[i] - best) / s.temperature : clean[i],
                              static_cast<int32_t>(i) });
-        shift_ = s.temperature == 1 ? best : 0;
+        shift_ = is_cooled || best == -infinity ? 0 : best;
         if (s.top_k > 0 && size_t(s.top_k) < all_.size()) {
             sort();
             all_.resize(std::min(all_.size(), size_t(s.top_k)));
@@ -159,7 +160,12 @@ TEST(Passes, EveryLevelGivesTheSameBits)
     for (int i = 0; i < 60; i++) {
         const auto logits = random_logits(&random);
         const size_t n = logits.size(), n_blocks = (n + 63) / 64;
-        const weir_temperature t = { 3.25f, i % 2 == 0 ? 1 : 0.7f };
+        std::vector<float> largest_of(n_blocks);
+        base->block_max(largest_of.data(), logits.data(), n);
+        const float top = *std::max_element(largest_of.begin(), largest_of.end());
+        const bool is_cooled = i % 2 == 1 && top > -infinity;
+        const weir_temperature t = { top, is_cooled ? 0.7f : 1 };
+        const float shift = is_cooled || top == -infinity ? 0 : top;
         std::vector<float> floats[2][3];
         std::vector<double> sums[2];
         for (int k = 0; k < 2; k++) {
@@ -168,8 +174,8 @@ TEST(Passes, EveryLevelGivesTheSameBits)
             sums[k].resize(n_blocks);
             passes->clean(floats[k][0].data(), logits.data(), n);
             passes->block_max(floats[k][1].data(), logits.data(), n);
-            passes->weigh(floats[k][2].data(), logits.data(), n, t, 40);
-            passes->block_sums(sums[k].data(), logits.data(), n, t, 40);
+            passes->weigh(floats[k][2].data(), logits.data(), n, t, shift);
+            passes->block_sums(sums[k].data(), logits.data(), n, t, shift);
         }
         for (int j = 0; j < 3; j++)
             ASSERT_EQ(memcmp(floats[0][j].data(), floats[1][j].data(), n * sizeof(float)), 0) << j;
