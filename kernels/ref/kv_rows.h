@@ -30,10 +30,12 @@ static inline weir_kv_part ref_part(
                           .side = side,
                           .dim = key ? pages.key_dim : pages.value_dim };
     part.coded = coded ? coded + (key ? 0 : weir_kv_v_part(pair.k, pages.key_dim)) : NULL;
-    if (weir_kv_seals_pages(part.format) && segment->unsealed_pages && unsealed_page >= 0)
-        part.unsealed =
-            (char *)segment->unsealed_pages[table * segment->unsealed_stride + unsealed_page] +
-            (key ? 0 : weir_kv_unsealed_v_part(pair.k, pages.key_dim));
+    char *const unsealed =
+        weir_kv_seals_pages(part.format) && segment->unsealed_pages && unsealed_page >= 0
+            ? segment->unsealed_pages[table * segment->unsealed_stride + unsealed_page]
+            : NULL;
+    if (unsealed != NULL)
+        part.unsealed = unsealed + (key ? 0 : weir_kv_unsealed_v_part(pair.k, pages.key_dim));
     return part;
 }
 
