@@ -1,8 +1,10 @@
 /* engine/sample/passes.h - the loops over a whole vocabulary, for one instruction level each.
  *
  * All levels give the same bits: sums are added in the order stated below and no multiplication and
- * addition are contracted. Logits may be any floats; NaN counts as -inf and +inf as FLT_MAX. */
+ * addition are contracted. Logits may be any floats (weir_clean_logit). */
 #pragma once
+#include <float.h>
+#include <math.h>
 #include <stddef.h>
 
 #include "kernels/abi/isa.h"
@@ -18,6 +20,13 @@ enum { WEIR_SAMPLE_BLOCK = 64 }; /* ids that share a maximum and a sum */
 typedef struct weir_temperature {
     float best, temperature;
 } weir_temperature;
+
+/* NaN counts as -inf, +inf as FLT_MAX. */
+static inline float weir_clean_logit(float x)
+{
+    const float y = x > FLT_MAX ? FLT_MAX : x;
+    return y == y ? y : -INFINITY;
+}
 
 typedef struct weir_passes {
     /* out[i] = logits[i], made finite or -inf. */

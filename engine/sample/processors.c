@@ -29,8 +29,7 @@ static float bounded(float x) { return x > FLT_MAX ? FLT_MAX : x; }
 
 static float logit_of(const weir_sampler_scratch *s, size_t id)
 {
-    const float x = bounded(s->source[id]);
-    return x == x ? x : -INFINITY;
+    return weir_clean_logit(s->source[id]);
 }
 
 size_t weir_candidates_count(const weir_sampler_scratch *s)

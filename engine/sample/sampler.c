@@ -151,13 +151,14 @@ int32_t weir_sample(
 )
 {
     WEIR_ASSERT(n_valid > 0 && n_valid <= n_vocab && n_vocab <= scratch->n_vocab);
-    weir_process_view(scratch, logits, n_valid);
     if (n_banned > 0 || changes_logits(sampling, history)) {
         weir_process_load(scratch, logits, n_valid);
         weir_process_bias(scratch, sampling->bias, sampling->n_bias);
         weir_process_penalties(scratch, sampling, history);
         weir_process_ban(scratch, banned, n_banned);
         if (weir_process_best(scratch) == -INFINITY) weir_process_view(scratch, logits, n_valid);
+    } else {
+        weir_process_view(scratch, logits, n_valid);
     }
     if (sampling->temperature <= 0 || weir_process_best(scratch) == -INFINITY)
         return weir_process_best_id(scratch);

@@ -21,10 +21,16 @@ static bool may_reuse(const choice *c)
     return weir_choice_may_keep(c) && !c->sequence->table.is_pruned;
 }
 
-bool weir_choice_can_follow(const choice *c)
+/* While it runs. */
+static bool may_share(const choice *c)
 {
     const weir_request *const request = &c->job->request;
-    if (!may_reuse(c) || request->want_prompt_logprobs || request->want_embedding) return false;
+    return may_reuse(c) && !request->want_prompt_logprobs && !request->want_embedding;
+}
+
+bool weir_choice_can_follow(const choice *c)
+{
+    if (!may_share(c)) return false;
     return c->sequence->policy_run == NULL
                ? weir_prefix_can_match(c->job->service->prefix)
                : c->sequence->n_computed == 0 && !c->is_again && c->index == 0;
@@ -34,9 +40,7 @@ bool weir_choice_can_follow(const choice *c)
 static bool leaves_rows(const choice *c)
 {
     const weir_policy_sequence *const policy_run = c->sequence->policy_run;
-    const weir_request *const request = &c->job->request;
-    return may_reuse(c) && weir_prefix_can_match(c->job->service->prefix) &&
-           !request->want_prompt_logprobs && !request->want_embedding &&
+    return may_share(c) && weir_prefix_can_match(c->job->service->prefix) &&
            (policy_run == NULL || !weir_policy_run_observes_all(policy_run));
 }
 

@@ -45,14 +45,21 @@ void weir_choice_keep_prompt(choice *c)
     c->n_marks = 0;
 }
 
-/* True if the chunk that token `at` is in begins after n tokens. */
-static bool begins_chunk_with(const choice *c, int32_t n, int32_t at)
+/* Where a later prompt may branch off, as starts of chunks; 0: nowhere. The answer is first. */
+typedef struct points {
+    int32_t at[3];
+} points;
+enum { POINTS = sizeof(points) / sizeof(int32_t) };
+
+static points points_of(const choice *c)
 {
     const int32_t chunk = c->job->service->busy_chunk;
-    return at > 0 && n == at / chunk * chunk;
+    points all = { { weir_choice_answer_start(c), c->job->request.turn_starts[1],
+                     c->job->usage.n_matched } };
+    for (int i = 0; i < POINTS; i++) all.at[i] = all.at[i] / chunk * chunk;
+    return all;
 }
 
-/* True if it leaves points where a later prompt may branch off. */
 static bool leaves_points(const choice *c)
 {
     const weir_request *const request = &c->job->request;
@@ -62,16 +69,12 @@ static bool leaves_points(const choice *c)
 
 int32_t weir_choice_next_point(const choice *c, int32_t n)
 {
-    const int32_t chunk = c->job->service->busy_chunk,
-                  before = weir_policy_run_turn_end(c->sequence->policy_run),
-                  ends[] = { weir_choice_answer_start(c), c->job->request.turn_starts[1],
-                             c->job->usage.n_matched };
+    const points all = points_of(c);
+    const int32_t before = weir_policy_run_turn_end(c->sequence->policy_run);
     int32_t point = 0;
     if (!leaves_points(c) || !weir_pruned_has_places(c->job->service->prefix)) return 0;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        const int32_t at = ends[i] / chunk * chunk;
-        if (at > before && at > point && at <= n) point = at;
-    }
+    for (int i = 0; i < POINTS; i++)
+        if (all.at[i] > before && all.at[i] > point && all.at[i] <= n) point = all.at[i];
     return point;
 }
 
@@ -83,10 +86,9 @@ void weir_choice_keep_point(choice *c)
     if (n == c->n_point || n >= request->n_prompt || !leaves_points(c) ||
         n <= weir_policy_run_turn_end(sequence->policy_run))
         return;
-    const bool is_answer = begins_chunk_with(c, n, weir_choice_answer_start(c));
-    if (!is_answer && !begins_chunk_with(c, n, request->turn_starts[1]) &&
-        !begins_chunk_with(c, n, c->job->usage.n_matched))
-        return;
+    const points all = points_of(c);
+    const bool is_answer = n == all.at[0];
+    if (!is_answer && n != all.at[1] && n != all.at[2]) return;
     c->n_point = n;
     (void)weir_pruned_insert(
         c->job->service->prefix, sequence, request->cache_salt, NULL,

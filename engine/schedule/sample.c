@@ -78,14 +78,11 @@ void weir_service_sample(weir_service *service, int32_t n_items, const float *lo
     const int32_t n = weir_min_i32(service->facts->n_samplers, n_items);
     int32_t n_rows = 0;
     for (int32_t i = 0; i < n_items; i++) n_rows += row_of(service, i, logits) != NULL;
-    if (2 * n_rows <= omp_get_max_threads()) {
-        weir_sampler_scratch_parallel(service->samplers[0], true);
+    const bool are_few = 2 * n_rows <= omp_get_max_threads();
+    if (are_few || n == 1) {
+        weir_sampler_scratch_parallel(service->samplers[0], are_few);
         sample_some(service, n_items, logits, 0, 1);
         weir_sampler_scratch_parallel(service->samplers[0], false);
-        return;
-    }
-    if (n == 1) {
-        sample_some(service, n_items, logits, 0, 1);
         return;
     }
 #pragma omp parallel for schedule(static, 1)
