@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Compares what tests skipped with tests/expected_skips.txt.
 
-    tests/skips.py [--with CONDITION]... [--list FILE] LOGDIR...
+    tests/skips.py [--with CONDITION]... [--list FILE] [--tests FILE] LOGDIR...
 
 LOGDIR is a folder of logs, searched with its subfolders, or one log: Bazel's testlogs (test.xml of
 GoogleTest, test.log of others), and NAME.log of a runner that prints lines "skipped CASE: why".
 A skip that the list does not expect on this machine fails, and so does an expected one that did not
 happen, when its log is there. Prints "N passed, M failed"; the exit status is 0 when M is 0.
+
+--tests names a file of Bazel's labels, one a line: test.xml and test.log of other tests are not
+read. Bazel keeps the logs of tests that no longer exist.
 
 Conditions are read from this machine. --with adds those that it cannot show: `sanitized` (logs of
 --config=asan or tsan), `slow` (of tests/wire/run.sh --slow).
@@ -131,11 +134,21 @@ def logs_of(place):
     return sorted(found)
 
 
-def read_logs(places):
-    """{source: [(case, why or None)]}; of a test of GoogleTest all cases, of others the skipped."""
+def read_labels(path):
+    """{tests/unit/kv/prefix_test} of a file of labels: //tests/unit/kv:prefix_test"""
+    return {line.strip().removeprefix("//").replace(":", "/")
+            for line in path.read_text().splitlines() if line.strip()}
+
+
+def read_logs(places, tests=None):
+    """{source: [(case, why or None)]}; of a test of GoogleTest all cases, of others the skipped.
+    tests: sources of Bazel's logs to read, None for all."""
     sources = {}
     for path in sorted({log for place in places for log in logs_of(place)}):
         is_xml = path.name == "test.xml"
+        if tests is not None and path.name in ("test.xml", "test.log") and \
+                source_of(path) not in tests:
+            continue
         if path.name == "test.log" and path.with_name("test.xml").exists() and \
                 cases_of_xml(path.with_name("test.xml")) is not None:
             continue
@@ -190,10 +203,12 @@ def main(arguments):
     parser.add_argument("--with", dest="given", action="append", default=[], choices=GIVEN)
     parser.add_argument("--list", type=pathlib.Path,
                         default=pathlib.Path(__file__).with_name("expected_skips.txt"))
+    parser.add_argument("--tests", type=pathlib.Path)
     parser.add_argument("logs", nargs="+", type=pathlib.Path, metavar="LOGDIR")
     options = parser.parse_args(arguments)
     here = conditions(cpu_flags(), options.given)
     try:
+        tests = read_labels(options.tests) if options.tests else None
         expected = read_list(options.list)
         for e in expected:
             if e.condition not in here and e.condition != "sometimes":
@@ -203,7 +218,7 @@ def main(arguments):
         print("0 passed, 1 failed")
         return 1
     missing = [str(place) for place in options.logs if not logs_of(place)]
-    passed, problems = check(expected, read_logs(options.logs), here)
+    passed, problems = check(expected, read_logs(options.logs, tests), here)
     problems += ["%s: no logs here" % place for place in missing]
     print("this machine: " + ", ".join(name for name, holds in here.items() if holds))
     for problem in problems:

@@ -103,6 +103,15 @@ class Logs(unittest.TestCase):
         _, problems = self.problems(*lines, "golden:models/b  always  gone")
         self.assertIn("golden:models/b is listed (always), and was not skipped", problems)
 
+    def test_logs_of_tests_that_are_gone(self):
+        self.put("tests/unit/old_test/shard_1_of_2/test.xml", XML)
+        self.put("golden.log", "skipped models/a: not seen\n")
+        labels = pathlib.Path(self.folder.name, "tests.txt")
+        labels.write_text("//tests/unit:a_test\n//tests/unit:b_test\n")
+        tests = skips.read_labels(labels)
+        self.assertEqual(sorted(skips.read_logs([self.logs], tests)), ["golden", "tests/unit/a_test"])
+        self.assertIn("tests/unit/old_test", skips.read_logs([self.logs]))
+
     def test_list_of_this_tree_is_sound(self):
         here = skips.conditions(set(), ())
         for e in skips.read_list(HERE / "expected_skips.txt"):
