@@ -109,7 +109,8 @@ class Logs(unittest.TestCase):
         labels = pathlib.Path(self.folder.name, "tests.txt")
         labels.write_text("//tests/unit:a_test\n//tests/unit:b_test\n")
         tests = skips.read_labels(labels)
-        self.assertEqual(sorted(skips.read_logs([self.logs], tests)), ["golden", "tests/unit/a_test"])
+        read = sorted(skips.read_logs([self.logs], tests))
+        self.assertEqual(read, ["golden", "tests/unit/a_test"])
         self.assertIn("tests/unit/old_test", skips.read_logs([self.logs]))
 
     def test_list_of_this_tree_is_sound(self):
