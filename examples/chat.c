@@ -1,5 +1,4 @@
 /* chat.c - a chat in the terminal with streamed answers. Ctrl-C stops an answer, Ctrl-D exits.
- *
  *     cc chat.c -o chat $(pkg-config --cflags --libs weir)
  *     ./chat [MODEL] */
 #include <signal.h>

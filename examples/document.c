@@ -1,11 +1,6 @@
-/* document.c - computes a long document once, saves the state in a file, and answers questions from
- * it.
- *
- *     cc document.c -o document $(pkg-config --cflags --libs weir)
- *     ./document TEXT.txt STATE QUESTION...
- *
- * The first run computes TEXT.txt and writes STATE. Later runs restore STATE and compute only the
- * questions, however long the document is. */
+/* document.c - computes a long document once, saves the state in a file, and answers questions:
+ * ./document TEXT.txt STATE QUESTION... The first run writes STATE; later runs compute only the
+ * questions. Building: docs/guides/library.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,6 @@
-/* generate.c - continues a text.
- *
+/* generate.c - continues a text. Without MODEL it uses the demo model that comes with Weir.
  *     cc generate.c -o generate $(pkg-config --cflags --libs weir)
- *     ./generate "Once upon a time" [MODEL]
- *
- * Without MODEL it uses the demo model that comes with Weir. */
+ *     ./generate "Once upon a time" [MODEL] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
-/* engine/api/job.c - runs one request of a sequence, from submission to end.
- *
- * The engine thread appends tokens after those of the sequence, in reserved space; the caller's
- * thread adds them to the sequence and calls the callback one by one. */
+/* engine/api/job.c - runs one request of a sequence, from submission to end. The engine thread
+ * appends tokens after those of the sequence, in reserved space; the caller's thread adds them to
+ * the sequence and calls the callback one by one. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,5 @@
-/* engine/api/text.c - text to tokens and back, and chats to prompts.
- *
- * Temporary memory is charged to the account of requests; results are copies that the caller
- * owns. */
+/* engine/api/text.c - text to tokens and back, and chats to prompts. Temporary memory is charged to
+ * the account of requests; results are copies that the caller owns. */
 #include <jansson.h>
 #include <string.h>
 

@@ -1,8 +1,6 @@
 /* engine/base/heap.c - segregated free lists over chunks; new blocks are cut from the end of the
- * newest chunk.
- *
- * A block's header names its chunk and its size class, so a chunk counts its live blocks. Large
- * blocks have mappings of their own and grow by mremap. */
+ * newest chunk. A block's header names its chunk and its size class, so a chunk counts its live
+ * blocks. Large blocks have mappings of their own and grow by mremap. */
 #include "engine/base/heap.h"
 
 #include <pthread.h>

@@ -1,9 +1,6 @@
-/* engine/base/new_file.c - writes files atomically: under a temporary name, which is locked while
- * it is written, then renamed.
- *
- * The suffix of the name is random and the file is new (O_EXCL), so that writers never share one,
- * not even processes of containers that have the same id. If a temporary file can be locked, its
- * writer has ended. */
+/* engine/base/new_file.c - writes files atomically: under a temporary name, then renamed. The name
+ * is random and new (O_EXCL), so writers never share one, not even in containers with equal ids. It
+ * is locked while it is written: if it can be locked, its writer has ended. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>

@@ -1,9 +1,6 @@
 /* engine/cli/sandbox_filter.c - filters the system calls of a running server, with libseccomp.
- *
- * Listed calls are allowed. Calls that no server of this kind needs, but an attacker does, kill the
- * process; any other call fails with EPERM, which the C library and its callers handle. Files
- * cannot be mapped executable. oneDNN makes its kernels executable with mprotect while the server
- * runs, so that stays allowed, except for memory that would be writable too. */
+ * Listed calls are allowed, calls that only an attacker needs kill the process, and any other call
+ * fails with EPERM, which the C library and its callers handle (docs/decisions/0035). */
 #include <errno.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -76,9 +73,9 @@ typedef struct argument_rule {
     struct scmp_arg_cmp when;
 } argument_rule;
 
-/* Calls whose arguments decide. The flags of clone3 are behind a pointer: on ENOSYS the C library
- * falls back to clone, which may only create threads. Signals and limits only for the process
- * itself. */
+/* Calls whose arguments decide. clone3 has its flags behind a pointer: on ENOSYS the C library uses
+ * clone, which may create threads only. Signals and limits: of this process only. No executable
+ * mmap; mprotect may make memory executable (oneDNN does) if it is not writable too. */
 static int add_arguments(scmp_filter_ctx filter)
 {
     const uint32_t allow = SCMP_ACT_ALLOW;

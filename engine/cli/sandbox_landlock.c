@@ -1,10 +1,6 @@
-/* engine/cli/sandbox_landlock.c - Landlock by direct system calls: the C library's headers lag
- * behind kernels, so constants of newer ABIs are spelled out (linux/landlock.h,
- * Documentation/userspace-api/landlock.rst).
- *
- * Every right that the kernel knows is removed, then granted below the folders that are still
- * needed. Open descriptors keep their rights: the model, the disk tier's file, the listening
- * socket. */
+/* engine/cli/sandbox_landlock.c - Landlock by direct system calls (linux/landlock.h,
+ * Documentation/userspace-api/landlock.rst): every right that the kernel knows is removed, then
+ * granted below the folders. Open descriptors keep their rights (docs/decisions/0035). */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
@@ -15,7 +11,7 @@
 
 #include "engine/cli/sandbox.h"
 
-/* ABI 2 to 6. */
+/* ABI 2 to 6, spelled out: the C library's headers lag behind kernels. */
 static const uint64_t fs_refer = 1u << 13, fs_truncate = 1u << 14, fs_ioctl_device = 1u << 15;
 static const uint64_t net_bind_tcp = 1u << 0, net_connect_tcp = 1u << 1;
 static const uint64_t scope_abstract_unix_socket = 1u << 0, scope_signal = 1u << 1;

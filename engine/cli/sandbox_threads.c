@@ -1,7 +1,6 @@
-/* engine/cli/sandbox_threads.c - runs an action in every thread: Landlock restricts the calling
- * thread only, and compute threads start before all files are open. Each thread gets a signal, one
- * at a time, until a pass over /proc/self/task finds no new one. A thread that one of them starts
- * meanwhile is found by that pass, or inherits its parent's restrictions. */
+/* engine/cli/sandbox_threads.c - runs an action in every thread, by a signal to one after the
+ * other: Landlock restricts the calling thread only, and compute threads start before all files are
+ * open. Ends when a pass over /proc/self/task finds no new thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -69,7 +68,8 @@ static weir_status act_in(pid_t id, int number, weir_error *error)
     return WEIR_OK;
 }
 
-/* *found: number of threads that were not handled before. */
+/* *found: number of threads that were not handled before. A thread that one of them starts
+ * meanwhile is found by the next pass, or inherits its parent's restrictions. */
 static weir_status pass(threads *seen, int number, int *found, weir_error *error)
 {
     DIR *const tasks = opendir("/proc/self/task");

@@ -1,9 +1,6 @@
-/* engine/cli/writable_code.c - no memory of the program is writable and executable at the same
- * time.
- *
- * oneDNN writes a kernel into read-write memory, then asks mprotect for all three rights and writes
- * no more. Shared libraries find the program's mprotect before the C library's; this one drops the
- * right to write. */
+/* engine/cli/writable_code.c - no memory of the program is writable and executable at once. oneDNN
+ * writes a kernel, asks mprotect for all three rights and writes no more. Shared libraries find
+ * this mprotect before the C library's; it drops the right to write (docs/decisions/0035). */
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

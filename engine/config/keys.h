@@ -24,11 +24,13 @@ typedef enum weir_key_type {
 } weir_key_type;
 
 typedef struct weir_key {
+    /* A PATH is a string in which a leading "~" means $HOME. A DURATION's field has the suffix
+     * _ms. */
     weir_key_type type;
-    const char *path, *initial; /* "server.port", "8080" */
+    const char *path, *initial; /* "server.port", "8080"; as for --set */
     size_t offset; /* of the field, in weir_config */
-    double min, max; /* exact for integers: all limits are below 2^53 */
-    const char *allowed; /* CHOICE and PAIR: "a|b|c" */
+    double min, max; /* in the key's unit; exact for integers: all limits are below 2^53 */
+    const char *allowed; /* CHOICE and PAIR: "a|b|c"; of a PAIR one word, or two with a slash */
     const char *help;
 } weir_key;
 

@@ -1,9 +1,5 @@
 /* engine/config/toml_shim.cc - toml++ behind engine/config/toml.h. The only C++ of the engine.
- * toml++ returns parse errors by value; the functions called from C catch std::bad_alloc.
- *
- * toml++ limits the nesting of arrays and inline tables, but not the parts of a dotted key:
- * "a.a.a. ..." makes a table for each dot, and freeing them recurses. So the text is scanned before
- * it is parsed (check_limits), and only text within the limits reaches the parser. */
+ * toml++ returns parse errors by value; the functions called from C catch std::bad_alloc. */
 /* Hostile text breaks assertions of toml++ ("[=" where a key must start), although the code after
  * them reports the error. With NDEBUG they become __builtin_assume and the compiler removes that
  * code, so the macro is defined to do nothing. */
@@ -127,6 +123,9 @@ void count(limits &l, char c)
     if (l.values > WEIR_TOML_VALUES) l.broken = "too many keys and values, at most 65536";
 }
 
+/* toml++ limits the nesting of arrays and inline tables, but not the parts of a dotted key: "a.a.a.
+ * ..." makes a table for each dot, and freeing them recurses. So text is scanned before it is
+ * parsed, and only text within the limits reaches the parser. */
 limits check_limits(std::string_view text)
 {
     limits l;

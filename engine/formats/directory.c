@@ -1,7 +1,6 @@
-/* engine/formats/directory.c - the tables of a tensor directory and lookups in them.
- *
- * A lookup is a binary search over sorted names: 16 comparisons for 65536 tensors. Unlike in a
- * hash table, chosen names cannot slow it down. */
+/* engine/formats/directory.c - the tables of a tensor directory, and lookups in them: a binary
+ * search over sorted names, 16 comparisons for 65536 tensors. Unlike in a hash table, chosen names
+ * cannot slow it down. */
 #include "engine/formats/directory.h"
 
 #include <stdlib.h>

@@ -1,9 +1,6 @@
-/* engine/formats/gguf.c - GGUF: a header of keys and tensor entries, then an aligned data section.
- *
- * magic "GGUF", u32 version, u64 tensors, u64 keys; keys { name, type, value };
- * tensors { name, u32 n_dims, u64 ne[], u32 type, u64 offset }; padding; data.
- * Dimensions are fastest first in the file and slowest first in weir_tensor. Offsets count from the
- * data section. */
+/* engine/formats/gguf.c - GGUF: magic "GGUF", u32 version, u64 tensors, u64 keys; then keys
+ * { name, type, value }; tensors { name, u32 n_dims, u64 ne[] fastest first, u32 type, u64 offset
+ * in data }; padding; data. Dimensions in weir_tensor are slowest first. */
 #include "engine/formats/gguf.h"
 
 #include <inttypes.h>

@@ -1,8 +1,6 @@
-/* engine/formats/safetensors.c - safetensors: a u64 length, a JSON object of that length, the data.
- *
- * Entries are { "dtype", "shape" slowest first, "data_offsets": [begin, end] into the data }. The
- * spans must tile the data: no gap, no overlap, nothing after the last one. Data may be
- * unaligned. */
+/* engine/formats/safetensors.c - safetensors: a u64 length, a JSON object of that length, the data,
+ * unaligned. Entries: { "dtype", "shape" slowest first, "data_offsets": [begin, end] }. Spans tile
+ * the data: no gap, no overlap, nothing after the last one. */
 #include "engine/formats/safetensors.h"
 
 #include <inttypes.h>

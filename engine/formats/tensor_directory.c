@@ -1,7 +1,6 @@
-/* engine/formats/tensor_directory.c - opens and maps the files of a checkpoint.
- *
- * A folder is searched for model.safetensors, then model.safetensors.index.json, then a single
- * *.gguf (or a single split set). File names in an index must stay inside its folder. */
+/* engine/formats/tensor_directory.c - opens and maps the files of a checkpoint. A folder is
+ * searched for model.safetensors, then model.safetensors.index.json, whose file names must stay
+ * inside the folder, then a single *.gguf (or a single split set). */
 #include "engine/formats/tensor_directory.h"
 
 #include <dirent.h>

@@ -1,7 +1,6 @@
-/* engine/model/arch_check.c - checks arch files (docs/guides/adding-an-architecture.md): every
- * table, key, type and reference, for both containers, when the file is read, so that the code that
- * uses them need not. An unknown key is an error: with a misspelt option the model would be
- * computed wrongly. */
+/* engine/model/arch_check.c - checks arch files (docs/guides/adding-an-architecture.md) when they
+ * are read: every table, key, type and reference, for both containers, so the code that uses them
+ * need not. Unknown keys are errors: a misspelt option would give wrong results. */
 #include <stdio.h>
 #include <string.h>
 

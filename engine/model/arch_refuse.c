@@ -1,10 +1,6 @@
-/* engine/model/arch_refuse.c - [[refuse]]: settings of a checkpoint that no block computes. Without
- * a rule they would be ignored, and the model would give fluent but wrong answers.
- *
- *   hf, gguf = the setting in each container
- *   unless   = the value, or the list of values, that the blocks compute
- *   because  = what is computed instead, for the message
- * A missing setting counts as its usual value. */
+/* engine/model/arch_refuse.c - [[refuse]]: settings of a checkpoint that no block computes
+ * (docs/guides/adding-an-architecture.md, 6). If they were ignored, the model would give fluent but
+ * wrong answers. A missing setting counts as its usual value. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

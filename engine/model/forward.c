@@ -1,11 +1,6 @@
-/* engine/model/forward.c - one step through the layers: pre-norm residual blocks, the same for
- * every architecture.
- *
- *   x = embed(tokens)
- *   per layer:  x += mixer(norm(x));  x += ffn(norm(x))
- *   logits = output(norm(x)) for the rows that need them
- * Each addition is fused with the next norm, so x is complete only where a norm or an observer
- * reads it. */
+/* engine/model/forward.c - one step: x = embed(tokens); per layer x += mixer(norm(x)), then
+ * x += ffn(norm(x)); logits = output(norm(x)) for the rows that need them. Each addition is fused
+ * with the next norm, so x is complete only where a norm or an observer reads it. */
 #include "engine/model/workspace.h"
 
 /* Computes dst = rmsnorm(src += add) over n rows; add may be NULL. */

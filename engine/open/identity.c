@@ -1,9 +1,6 @@
 /* engine/open/identity.c - the digest of a model: architecture, shape, and of every tensor its
- * name, type, shape and a sample of its bytes.
- *
- * Tensors up to 64 KiB are hashed whole, larger ones in 16 pieces of 4 KiB spread evenly: cheap
- * relative to loading, and training changes more than the bytes between them. An adapter is not
- * part of the model but of the numerics, like the rounding of activations. */
+ * name, type, shape and a sample of its bytes. Adapters and the rounding of activations are not
+ * part of the model but of the numerics (docs/decisions/0043). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +20,8 @@ static void add_number(XXH3_state_t *hash, int64_t number) { add(hash, &number, 
 
 static void add_text(XXH3_state_t *hash, const char *text) { add(hash, text, strlen(text) + 1); }
 
+/* Up to 64 KiB are hashed whole, more in 16 pieces of 4 KiB spread evenly: cheap relative to
+ * loading, and training changes more than the bytes between them. */
 static void add_tensor(XXH3_state_t *hash, const weir_tensor *tensor)
 {
     add_text(hash, tensor->name);

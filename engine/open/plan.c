@@ -7,13 +7,9 @@
 #include "engine/open/plan_internal.h"
 #include "engine/schedule/tiers.h"
 
-/* Memory of a server that no account is charged for: code and libraries (14 MiB resident),
- * allocator slack, sockets, oneDNN's code, the stacks of the threads that every server has. With 16
- * clients, a server on the demo model was measured 21 MiB above its ledger.
- *
- * Threads keep what they have touched of their stacks, and what malloc caches for them: 35 KiB for
- * each that reads requests (measured with 64), 48 KiB for each that reads and writes files, 350 KiB
- * for each that computes. The largest frame of a kernel has 346 KiB. */
+/* Memory of a server that no account is charged for: code and libraries (14 MiB resident), slack of
+ * allocators, sockets, oneDNN's code, stacks. Measured with 16 clients on the demo model: 21 MiB
+ * above the ledger; threads: docs/decisions/0048. */
 enum { PROCESS_BYTES = 30 << 20, THREAD_BYTES = 128 << 10, COMPUTING_THREAD_BYTES = 512 << 10 };
 
 /* For the threads whose number is configured. */

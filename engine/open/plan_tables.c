@@ -1,11 +1,6 @@
-/* engine/open/plan_tables.c - plans the memory for the page tables of sequences.
- *
- * Whole windows of all sequences are the most that tables can take, and too much where few of many
- * sequences are long. What they use is limited by the pool: a sequence with pages of its own has an
- * entry for each. Only sequences that share pages have more, so a 256th of the pages' bytes is
- * added: with it a page of 32 KiB can be in 16 more tables, one of 8 KiB in 4. Where even that is
- * short, requests wait or are preempted (engine/schedule/reclaim.h). One whole window fits in any
- * case. */
+/* engine/open/plan_tables.c - plans the memory for the page tables of sequences: the least of whole
+ * windows of all sequences, and of what the pool can use plus a 256th of its bytes for shared
+ * pages. One whole window always fits (docs/decisions/0044). */
 #include "engine/open/plan_internal.h"
 
 enum { SHARE = 256 };
@@ -22,6 +17,8 @@ plan_tables plan_tables_of(const weir_plan *plan, const weir_plan_parts *parts)
                           .per_block = weir_kv_block_stride(&spec) / SHARE };
 }
 
+/* A sequence with pages of its own has an entry for each; only shared pages take more. Where the
+ * added 256th is short, requests wait or are preempted (engine/schedule/reclaim.h). */
 size_t plan_table_bytes(const weir_plan *plan, const weir_plan_parts *parts)
 {
     const plan_tables tables = plan_tables_of(plan, parts);

@@ -1,9 +1,6 @@
-/* engine/sample/processors.c - logit processors, in the order of Hugging Face's generate().
- *
- * Only the passes of passes.h read the whole vocabulary: maxima of blocks of 64 logits, and sums of
- * weights if all ids stay candidates. The k-th largest of the maxima is a lower bound for the k-th
- * largest logit (k blocks hold one each), so filters read only blocks that reach such a bound, and
- * sort only the ids that do. */
+/* engine/sample/processors.c - logit processors, in the order of Hugging Face's generate(). Only
+ * the passes of passes.h read the whole vocabulary: maxima of blocks of 64 logits, and sums of
+ * weights if all ids stay candidates. */
 #include "engine/sample/processors.h"
 
 #include <float.h>
@@ -200,7 +197,9 @@ void weir_process_temperature(weir_sampler_scratch *s, float temperature)
 
 /* ---- filters: none drops the best candidate -------------------------------------------------- */
 
-/* A bound that at least min(k, number of possible ids) candidates reach. */
+/* A bound that at least min(k, number of possible ids) candidates reach: the k-th largest maximum,
+ * as k blocks hold one such logit each. Filters read only blocks that reach the bound, and sort
+ * only the ids that do. */
 static float bound_of_best(weir_sampler_scratch *s, size_t k)
 {
     const size_t n_blocks = count_blocks(s->n);

@@ -1,10 +1,6 @@
-/* engine/schedule/follow.c - prompts that begin alike are computed once.
- *
- * A choice does not compute tokens that another running choice is about to compute: it waits for
- * that one, its leader, and then takes the rows from the prefix cache, or, with a KV policy that
- * observes every step, a point from the pruned cache. If a leader ends or is
- * preempted, those that follow it go on with what it computed. Leaders are ahead of their
- * followers, or as far and before them in order, so they never wait for each other. */
+/* engine/schedule/follow.c - prompts that begin alike are computed once: a choice waits for a
+ * running one, its leader, that is about to compute the same tokens, then takes its rows from the
+ * prefix cache or a point from the pruned cache (docs/decisions/0046, "At the same time"). */
 #include "engine/schedule/job.h"
 #include "kernels/abi/minmax.h"
 
@@ -29,7 +25,8 @@ static int32_t common_tokens(const choice *leader, const choice *c)
     return n;
 }
 
-/* Sets the leader that saves the most rows, if there is any. */
+/* Sets the leader that saves the most rows, if there is any. Leaders are ahead of their followers,
+ * or as far and before them in order, so they never wait for each other. */
 static void find_leader(choice *c)
 {
     const weir_service *const service = c->job->service;
@@ -61,6 +58,7 @@ choice *weir_choice_leader(choice *c)
     }
 }
 
+/* The leader ends or is preempted: its followers go on with what it computed. */
 void weir_choice_release_followers(const choice *leader)
 {
     const weir_service *const service = leader->job->service;

@@ -1,8 +1,6 @@
-/* engine/schedule/sample.c - draws the next tokens after a step: one thread a row, or all
- * threads if there are few rows.
- *
- * A draw is a function of logits, parameters and counts of its choice only, so the bits do not
- * depend on threads. */
+/* engine/schedule/sample.c - draws the next tokens after a step: a thread for each row, or all
+ * threads for one row if there are few. A draw is a function of logits, parameters and counts of
+ * its choice only, so the bits do not depend on threads. */
 #include <omp.h>
 
 #include "engine/schedule/job.h"

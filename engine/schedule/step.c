@@ -1,7 +1,6 @@
-/* engine/schedule/step.c - one step of the engine thread, and its results.
- *
- * When pages run out, the last sequence in order is preempted: it loses pages and is computed again
- * later, with the same bits. */
+/* engine/schedule/step.c - one step of the engine thread, and its results. When pages run out, the
+ * last sequence in order is preempted: it loses pages and is computed again later, with the same
+ * bits. */
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
 

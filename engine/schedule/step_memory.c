@@ -1,12 +1,6 @@
-/* engine/schedule/step_memory.c - memory for a step.
- *
- * The engine thread waits for no block that is written or read. If a step lacks memory, blocks
- * begin to leave, and sequences that lack it sit out steps until enough is free. What is free goes
- * to the first of all in order, then to those that compute one row, in order, then to prompts. Once
- * one of them has to wait, those behind it get nothing, so what becomes free adds up for it. A
- * sequence that needs no memory is in every step.
- *
- * A sequence whose last block is in the lower tier (is_returning) needs a block to read it to. */
+/* engine/schedule/step_memory.c - memory for a step. The engine thread waits for no block that is
+ * written or read: if memory is short, blocks begin to leave, and sequences that lack memory sit
+ * out steps. One that needs none is in every step (docs/decisions/0049). */
 #include "engine/kv/tiers/residency.h"
 #include "engine/schedule/job.h"
 #include "kernels/abi/minmax.h"
@@ -58,7 +52,8 @@ typedef struct claims {
     bool is_over; /* one waits */
 } claims;
 
-/* Those that return need one block, as one row does. */
+/* A sequence whose last block is in the lower tier (is_returning) needs one block to read it to, as
+ * one row does. */
 static bool is_small(const claims *all, const choice *c)
 {
     return c->is_returning || all->service->items[c->item].n_rows == 1;
@@ -126,7 +121,9 @@ static int32_t keep_met(weir_service *service, int32_t n_items)
     return n;
 }
 
-/* Shares out what is free. Returns the number of items that are left. */
+/* Shares out what is free: to the first of all in order, then to those that compute one row, in
+ * order, then to prompts. Once one has to wait, those behind it get nothing, so what becomes free
+ * adds up for it. Returns the number of items that are left. */
 static int32_t share_out(weir_service *service, int32_t n_items, int64_t n_blocks)
 {
     claims all = open_claims(service);

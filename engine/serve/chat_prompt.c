@@ -1,8 +1,6 @@
 /* engine/serve/chat_prompt.c - from messages and tools to the tokens of a prompt, by the model's
- * chat template.
- *
- * Templates without tool support silently drop tools. For these, the tools are written into the
- * system message and earlier calls into their messages, in the form that tool_call.h parses. */
+ * chat template. Templates without tool support silently drop tools: tools are then written into
+ * the system message and calls into their messages, in the form that tool_call.h parses. */
 #include <string.h>
 
 #include "engine/base/clock.h"

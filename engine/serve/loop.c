@@ -1,10 +1,6 @@
 /* engine/serve/loop.c - the HTTP thread: accepts connections, gives each its turn and checks
- * timeouts.
- *
- * Up to max_connections are served. A further one replaces the connection whose loss matters least:
- * an idle one, else one that is reading a header, else one that waits for a body. If all are busy,
- * or memory or the share of its address is used up, it gets one of a few spare places, which serve
- * /health and answer 503 to everything else. */
+ * timeouts. Up to max_connections are served. A further one replaces another (make_room), or gets
+ * one of a few spare places, which serve /health and answer 503 to all else. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -52,7 +48,8 @@ void weir_loop_watch(weir_loop *loop, weir_connection *c, uint32_t events)
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
-/* Closes the connection whose loss matters least; among equals, the one that waits longest. */
+/* Closes the connection whose loss matters least: an idle one, else one that is reading a header,
+ * else one that waits for a body; among equals, the one that waits longest. */
 static bool make_room(weir_loop *loop, bool among_spare)
 {
     const int64_t now_ns = weir_clock_ns();

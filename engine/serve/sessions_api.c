@@ -1,8 +1,6 @@
 /* engine/serve/sessions_api.c - /v1/sessions: saving, restoring, listing and deleting
- * conversations. Each key sees its own.
- *
- * A worker reads the request and posts a job; a thread of the sessions does it; a worker writes the
- * reply. */
+ * conversations. Each key sees its own. A worker reads the request and posts a job; a thread of the
+ * sessions does it; a worker writes the reply. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,6 @@
-/* engine/serve/tool_call.c - a block is
- *   <tool_call>{"name": "f", "arguments": {...}}</tool_call>
- * or
- *   <tool_call><function=f><parameter=key>value</parameter>...</function></tool_call>
- * with white space around every part. */
+/* engine/serve/tool_call.c - a block, with white space around every part:
+ * <tool_call>{"name": "f", "arguments": {...}}</tool_call> or
+ * <tool_call><function=f><parameter=key>value</parameter>...</function></tool_call>. */
 #include "engine/serve/tool_call.h"
 
 #include <string.h>

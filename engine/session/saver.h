@@ -1,12 +1,8 @@
 /* engine/session/saver.h - saves cached sequences to files before they are dropped for lack of
- * memory.
- *
- * After a step, when few pages are free or can be freed at no cost, the engine thread picks a
- * sequence and holds its pages and states. A writer thread writes them through copies: of pages in
- * memory it makes them under a lock, of others it reads them without. If pages are needed first,
- * the engine thread takes them away under that lock: it waits for the copy of one page at most,
- * never for the disk, and the sequence is dropped unsaved. Like other saves, the writer pauses most
- * of the time while sequences run. */
+ * memory (docs/decisions/0013, 0041). The engine thread picks and holds a sequence; a writer thread
+ * copies and writes its pages. If pages are needed first, the engine thread takes them away: it
+ * waits for the copy of one page at most, never for the disk, and the sequence is dropped
+ * unsaved. */
 #pragma once
 #include "engine/base/error.h"
 

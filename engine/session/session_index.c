@@ -1,7 +1,6 @@
-/* engine/session/session_index.c - finds automatic files by content. Requests do not name them, so
- * a prompt is compared with their first tokens: hashes of their first 512, 1024, 2048 ... tokens
- * find candidates, their tokens say how many match. The index is a hint: that a file is gone is
- * noticed when it is opened. */
+/* engine/session/session_index.c - finds automatic files by content, as requests do not name them:
+ * hashes of their first 512, 1024, 2048 ... tokens find candidates, their tokens say how many
+ * match. A hint: that a file is gone is noticed when it is opened (docs/decisions/0013). */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

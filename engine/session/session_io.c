@@ -1,9 +1,6 @@
-/* engine/session/session_io.c - the order of jobs and the threads that do them.
- *
- * Jobs are begun in order of arrival, except those whose turn has not come: one job at a time has a
- * file; each that moves a sequence has a carrier; writes leave one carrier to reads. A job that
- * waits occupies no thread, unless its caller wants to do it. What a request continues is first
- * looked for in the cache, on the engine thread. */
+/* engine/session/session_io.c - the order of jobs and the threads that do them. Jobs begin in order
+ * of arrival, except those whose turn has not come: one job at a time has a file, each that moves a
+ * sequence a carrier, and writes leave one carrier to reads (docs/decisions/0041). */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -1,7 +1,6 @@
-/* engine/session/session_numerics.c - files of other numerics, which an engine with
- * sessions.numerics = "any" continues: each set of numerics is an origin
- * (engine/schedule/origins.h), whose sequences have salts of their own in the cache but not in
- * files. */
+/* engine/session/session_numerics.c - files of other numerics, which sessions.numerics = "any"
+ * continues: each set of numerics is an origin (engine/schedule/origins.h), whose sequences have
+ * salts of their own in the cache but not in files (docs/decisions/0043). */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

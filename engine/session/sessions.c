@@ -1,9 +1,6 @@
-/* engine/session/sessions.c - opening and closing the sessions.
- *
- * A session passes through a carrier, a sequence that belongs to the sessions: the engine thread
- * lets it share the pages of a cached sequence (session_save.c), which are not written to, or gives
- * it empty ones (session_restore.c); the thread of a job moves the bytes, and the engine thread
- * releases everything. */
+/* engine/session/sessions.c - opening and closing the sessions. A session passes through a carrier,
+ * a sequence of the sessions: the engine thread gives it shared or empty pages and releases them,
+ * the thread of a job moves the bytes (session_save.c, session_restore.c). */
 #include "engine/session/sessions.h"
 
 #include <stdlib.h>

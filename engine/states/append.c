@@ -1,8 +1,6 @@
-/* engine/states/append.c - the log on disk: reads complete records, appends, and compacts the log
- * now and then.
- *
- * An incomplete record is damaged if a complete one follows; otherwise it is being written, or its
- * writer was killed. Readers wait for more; the next writer cuts it off. */
+/* engine/states/append.c - the log on disk: reads complete records, appends, compacts. An
+ * incomplete record is damaged if a complete one follows; otherwise it is being written, or its
+ * writer was killed: readers wait for more, the next writer cuts it off. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,9 +1,6 @@
 /* engine/states/folder.c - session files of the database, NAME.SERIAL.session each, and recovery of
- * file and log after a kill.
- *
- * A file is written before its entry and removed after it, so after a kill there may be files
- * without entries: that of a state that was being added or removed. They are recognized by their
- * serials and deleted. Files that the log cannot have written are left alone. */
+ * file and log after a kill. Files without an entry, left by a killed writer, are recognised by
+ * their serials and deleted; others are left alone (docs/state-database.md). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

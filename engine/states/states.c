@@ -1,9 +1,6 @@
-/* engine/states/states.c - the public functions of the database: who may write when, and the order
- * of writes.
- *
- * To add: session file (complete, on disk), then record (on disk). To remove: record, then session
- * file. Writers of all processes take turns with a lock on a separate file, which the kernel
- * releases when they end. */
+/* engine/states/states.c - the public functions of the database. Adding writes the session file,
+ * then the record; removing the record, then the file (docs/state-database.md). Writers of all
+ * processes take turns with a lock on a separate file, which the kernel releases when they end. */
 #include "engine/states/states.h"
 
 #include <errno.h>

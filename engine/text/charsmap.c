@@ -1,8 +1,6 @@
-/* engine/text/charsmap.c - reading of darts-clone's units (Yata 2011).
- *
- * A unit: bits 0 to 7 label, bit 8 it has a leaf, bit 9 its offset is shifted by 8, bits 10 to 30
- * offset; a leaf holds its value in bits 0 to 30 and has bit 31 set. A child stands at the parent's
- * place XOR offset XOR label, its leaf at its place XOR its offset. */
+/* engine/text/charsmap.c - darts-clone units (Yata 2011). Bits 0 to 7: label, 8: has a leaf, 9:
+ * shift of the offset by 8, 10 to 30: offset. A leaf: bits 0 to 30 value, bit 31 set. A child is at
+ * its parent's place XOR offset XOR label, its leaf at its place XOR its offset. */
 #include "engine/text/charsmap.h"
 
 #include <stdbool.h>

@@ -1,10 +1,5 @@
-/* engine/text/normalize.c - NFC with utf8proc's tables and composition, but its own ordering.
- *
- * utf8proc_decompose orders combining marks by swapping neighbours, which is quadratic in the
- * length of a run of marks: a megabyte of them would block a server for minutes. Here every code
- * point is decomposed separately, each run of marks is ordered by a stable counting sort, and
- * utf8proc only composes. Runs below U+0300 are copied: nothing in them composes with what
- * precedes. */
+/* engine/text/normalize.c - NFC with utf8proc's tables and composition, but with its own ordering
+ * of marks. Text below U+0300 is copied: nothing in it composes with what precedes. */
 #include "engine/text/normalize.h"
 
 #include <stdlib.h>
@@ -83,6 +78,8 @@ static bool ordered(const utf8proc_int32_t *marks, size_t n)
     return true;
 }
 
+/* A stable counting sort of each run of marks. utf8proc_decompose swaps neighbours, which is
+ * quadratic in the run: a megabyte of marks would block a server for minutes. */
 static void order(code_points *codes)
 {
     for (size_t i = 0; i < codes->count;) {

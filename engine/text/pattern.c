@@ -1,10 +1,6 @@
-/* engine/text/pattern.c - translates patterns of tokenizer files to PCRE2's syntax.
- *
- * The two dialects agree on what pre-tokenizers use, with two exceptions: in Oniguruma `\s` is the
- * property White_Space, while PCRE2's also matches U+180E; and the name of a script means its
- * Script property, not its extensions. Other differences, and constructs not known to agree, are
- * refused: a tokenizer that splits text slightly differently gives worse answers without any
- * sign. */
+/* engine/text/pattern.c - translates patterns of tokenizer files from Oniguruma's syntax to
+ * PCRE2's. Where the two differ, or are not known to agree, the pattern is refused: a tokenizer
+ * that splits text slightly differently gives worse answers without any sign. */
 #include <string.h>
 
 #include "engine/text/pretokenizer.h"
@@ -36,7 +32,8 @@ static weir_status copy(reader *in, weir_buffer *out, size_t n)
     return weir_buffer_add(out, in->text + in->at - n, n);
 }
 
-/* \p{Name}: a general category is copied, a script becomes its Script property. */
+/* \p{Name}: a general category is copied; the name of a script means its Script property, not its
+ * extensions as in PCRE2. */
 static weir_status property(reader *in, weir_buffer *out, weir_error *error)
 {
     const char *const close = memchr(in->text + in->at, '}', in->n - in->at);
@@ -55,6 +52,7 @@ static weir_status property(reader *in, weir_buffer *out, weir_error *error)
     return copy(in, out, length - 3);
 }
 
+/* In Oniguruma `\s` is the property White_Space; PCRE2's also matches U+180E. */
 static weir_status escape(reader *in, weir_buffer *out, weir_error *error)
 {
     const char letter = in->at + 1 < in->n ? in->text[in->at + 1] : '\0';

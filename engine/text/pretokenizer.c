@@ -1,9 +1,6 @@
-/* engine/text/pretokenizer.c - runs PCRE2's interpreter; no memory of the process is writable and
- * executable.
- *
- * Time and memory per text are bounded. PCRE2 counts steps from each position where a match may
- * begin and keeps the match stack in a bounded heap. A callout at each position checks the clock,
- * which bounds patterns that are quadratic in the text. */
+/* engine/text/pretokenizer.c - runs PCRE2's interpreter (no writable and executable memory), with
+ * bounded time and memory per text. PCRE2 counts steps from each position where a match may begin
+ * and has a bounded heap for the match stack (docs/decisions/0035). */
 #include "engine/text/pretokenizer.h"
 
 #include <string.h>
@@ -95,6 +92,8 @@ static int64_t thread_time_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* A callout at each position checks the clock, which bounds patterns that are quadratic in the
+ * text. */
 static int on_place(pcre2_callout_block *block, void *context)
 {
     weir_matcher *const matcher = context;

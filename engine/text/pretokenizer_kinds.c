@@ -1,8 +1,6 @@
 /* engine/text/pretokenizer_kinds.c - the patterns that GGUF's tokenizer.ggml.pre stands for, as
- * published with the models.
- *
- * tokenizer.json contains its own patterns. GGUF stores neither the normaliser nor ignore_merges:
- * the name implies them. */
+ * published with the models; tokenizer.json contains its own. GGUF stores neither the normaliser
+ * nor ignore_merges: the name implies them. */
 #include <string.h>
 
 #include "engine/text/pretokenizer.h"

@@ -1,8 +1,6 @@
-/* engine/text/tokenizer.c - encoding and decoding with a finished tokenizer.
- *
- * encode: repair of ill-formed UTF-8, added tokens, normalisation, added tokens of the normalised
- *         text, pieces, merges. All memory that changes belongs to the call, so that one tokenizer
- *         serves any number of threads. */
+/* engine/text/tokenizer.c - encoding: repair of ill-formed UTF-8, added tokens, normalisation,
+ * added tokens of the normalised text, pieces, merges. All memory that changes belongs to the call,
+ * so one tokenizer serves any number of threads. */
 #include "engine/text/tokenizer.h"
 
 #include <stdlib.h>

@@ -1,9 +1,6 @@
-/* engine/text/tokenizer_json.c - a tokenizer from tokenizer.json and the files next to it:
- * tokenizer_config.json, generation_config.json, config.json, chat_template.jinja.
- *
- * This file reads tokens and merges; tokenizer_json_steps.c reads how text is split. A vocabulary
- * with byte fallback or scores is a SentencePiece one (tokenizer_json_pieces.c), every other is
- * byte-level BPE or refused by name. */
+/* engine/text/tokenizer_json.c - a tokenizer from tokenizer.json and the files next to it: tokens,
+ * merges, special tokens, template. Byte fallback or scores mean a SentencePiece vocabulary
+ * (tokenizer_json_pieces.c), else byte-level BPE (tokenizer_json_steps.c); others are refused. */
 #include "engine/text/tokenizer_json.h"
 
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /* engine/text/tokenizer_json_pieces.c - SentencePiece vocabularies from tokenizer.json: models with
- * byte fallback or scores, and the steps that converters write for them.
- *
- * An unknown component is an error that names it: skipping one would silently change ids. */
+ * byte fallback or scores, and the steps that converters write for them. An unknown component is an
+ * error that names it: skipping one would silently change ids. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* engine/text/tokenizer_json_steps.c - normalizer, pre_tokenizer, decoder and post_processor of
- * tokenizer.json.
- *
- * An unknown component is an error that names it: skipping one would silently change ids. */
+ * tokenizer.json. An unknown component is an error that names it: skipping one would silently
+ * change ids. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,32 +1,6 @@
-/* kernels/cuda/attention.cu - paged causal attention on tensor cores, decode and prefill in one
- * order, for pages of the formats that the table marks READ or BOTH (kernels/abi/kv_format.h).
- *
- * Why an override: the single source multiplies on the f32 units of a GPU, a row of threads per
- * position, reads each K and V tile once per 4 query rows without copies in flight, and reads f16
- * and f32 pages only. Here 16 query rows (all heads of a group that share K and V) are one tensor
- * tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous copies while the
- * previous one is used, and products are exact to f32 because queries and weights are split into
- * two or three 16-bit parts (attention_parts.h).
- *
- *     decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 32
- *              flops per byte of padded tensor work (bf16 48, q8_0 90), below the 150 to 300 per
- *              byte of sm_80 to sm_90: bound by memory. Splits of 1024 positions are separate
- *              blocks
- *     prefill  4 * (key_dim + value_dim) flops per row and position as two parts (6 as three: bf16,
- *              q8_0, turbo4), K and V are read once per 64 rows (32 where a head is wider than 128;
- *              16 if coded)
- *     coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by
- *              all threads, once per tile and 16 to 64 rows. At 180 flops per byte turbo4 is bound
- *              by that and by tensor work
- * Not yet run on a GPU: emulated warps agree with ref, and ptxas reports no spills.
- *
- * Order: online softmax over tiles of 32 positions in splits of 1024, each starting from zero,
- * joined in ascending order. Narrow blocks (up to 16 query rows of a KV head, four warps share the
- * positions and dims) and wide ones compute the same products in the same order (attention_tile.h),
- * and splits are joined by the same expressions whether one block walks them or a second kernel
- * joins split partials: a row has the same bits in decode, prefill and any batch. Infinities in K
- * or V give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h); its partials
- * hold V rotated. */
+/* kernels/cuda/attention.cu - paged causal attention on tensor cores, for formats marked READ or
+ * BOTH (kernels/abi/kv_format.h). Order: online softmax over tiles of 32 positions, splits of 1024
+ * joined in ascending order; same bits in decode, prefill and any batch (docs/kernels.md). */
 #include "kernels/abi/kv_format_text.h"
 #include "kernels/cuda/attention_rows.h"
 
@@ -247,6 +221,9 @@ __device__ __forceinline__ void join_split(
     if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(join.maximum, join.sum);
 }
 
+/* 16 query rows (heads of a group) are one tensor tile; tiles of 32 positions arrive by
+ * asynchronous copies while the previous one is used. Decode is bound by memory; prefill takes
+ * 4 * (key_dim + value_dim) flops per row and position, or 6. Infinities in K or V give NaN. */
 template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const Call call)
 {
     WEIR_DYNAMIC_SHARED(char, shared);

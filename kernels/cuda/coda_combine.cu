@@ -1,7 +1,6 @@
 /* kernels/cuda/coda_combine.cu - the end of differential attention (Ye et al. 2024; CoDA-GQA-L):
  * signal minus a share of the noise, then the norm of the head. A warp holds a row of a head in
- * registers, so there is no barrier. Moves 12 * head_dim bytes per row and head. Why an override:
- * scalar.h. The order of summation depends on head_dim only. */
+ * registers: no barrier; moves 12 * head_dim bytes per row and head. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 

@@ -1,7 +1,6 @@
 /* kernels/cuda/coda_queries.cu - signal and noise queries (Ye et al. 2024; CoDA-GQA-L): every
- * head's query as it is, and rotated by the head's angles. A block computes kRows rows of a head, a
- * thread a pair of each, so sine and cosine are computed once. Moves 12 * head_dim bytes per row
- * and head. Why an override: scalar.h. */
+ * head's query as it is, and rotated by the head's angles. A block has kRows rows of a head, a
+ * thread a pair of each. Moves 12 * head_dim bytes per row and head. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 

@@ -1,8 +1,6 @@
-/* kernels/cuda/conv1d.cu - short causal convolution per channel, then silu; the raw inputs that the
- * next call needs are written to the history. A thread computes kRows rows of a channel: inputs
- * slide through registers, and only n_taps - 1 rows at a block's edge are read twice. The block of
- * the first rows reads the history and writes it at the end; no other block uses it. Moves 8 bytes
- * per element. Why an override: scalar.h. */
+/* kernels/cuda/conv1d.cu - short causal convolution per channel, then silu; raw inputs that the
+ * next call needs go to the history. A thread computes kRows rows of a channel, inputs slide
+ * through registers. Moves 8 bytes per element. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -20,6 +18,8 @@ __device__ __forceinline__ float input_at(
     return row >= 0 ? src[row * n_channels] : history[(row + n_taps - 1) * n_channels];
 }
 
+/* The block of the first rows reads the history and writes it at the end; no other block uses it.
+ * Only n_taps - 1 rows at a block's edge are read twice. */
 template <int TAPS> __global__ void __launch_bounds__(kThreads) conv1d(const weir_conv1d_args args)
 {
     const int64_t channel = (int64_t)blockIdx.x * kThreads + threadIdx.x,

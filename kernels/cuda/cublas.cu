@@ -1,10 +1,6 @@
-/* kernels/cuda/cublas.cu - opens cuBLASLt, and the kernel that calls it: dense weights in bf16 and
- * f32, if pinned.
- *
- * The library's matrices are column-major: dst [rows, n_out] is its D [n_out x rows], weights are
- * A^T, x is B. bf16 activations are first rounded into scratch; f32 ones are read in place and
- * multiplied without tf32. f16 is rejected: its activations need a scale per row
- * (kernels/cuda/activations.h). Not yet run on a GPU. */
+/* kernels/cuda/cublas.cu - opens cuBLASLt, and the kernel that calls it if pinned: dense weights in
+ * bf16 (activations rounded into scratch) and f32 (read in place, without tf32). f16 is rejected:
+ * its activations need a scale per row (kernels/cuda/activations.h). Not yet run on a GPU. */
 #include "kernels/cuda/cublas.h"
 
 #include <dlfcn.h>
@@ -137,7 +133,8 @@ uint32_t alignment_of(const void *pointer)
     return (uint32_t)(address & (~address + 1));
 }
 
-/* The library's descriptors of one product. */
+/* The library's descriptors of one product. Its matrices are column-major: dst [rows, n_out] is its
+ * D [n_out x rows], weights are A^T, x is B. */
 struct description {
     const weir_lt_functions &lt;
     weir_lt desc = nullptr, a = nullptr, b = nullptr, d = nullptr, preference = nullptr;

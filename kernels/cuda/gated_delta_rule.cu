@@ -1,21 +1,6 @@
 /* kernels/cuda/gated_delta_rule.cu - the gated delta rule (Yang et al. 2024) as a scan over tokens,
- * the state in registers.
- *
- * Why an override: each row depends on the previous one, so latency matters. The single source
- * keeps the state in shared memory (4 loads and a store per 4 products), joins 8 shares of every
- * sum through shared memory after a barrier, waits for each row of q and k in turn, and has a
- * separate kernel for norms and gates. Here a block is (segment, V head, tile of 16 value dims); 8
- * lanes of a warp share a column of the state, key_dim / 8 elements in registers each, and its sums
- * take three shuffles; rows come to shared memory four at a time, norms and gates with them, while
- * the previous four are processed: one barrier per four rows.
- *     one row      8 bytes per element of the state, read and written once: bound by memory
- *     many rows    7 flops per element and row on n_v_heads * value_dim / 16 blocks; a row takes
- *                  some 120 cycles of latency, against 600 and more
- * Not yet run on a GPU: emulated warps agree with ref.
- *
- * Sums over key_dim: a lane adds in four chains, (0 + 1) + (2 + 3), then the lanes of a column
- * pairwise. The order depends on key_dim alone: any cut of a sequence into calls gives the same
- * bits. */
+ * the state in registers: one barrier per four rows. Sums over key_dim have an order that depends
+ * on key_dim alone, so any cut into calls gives the same bits (docs/kernels.md). */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -39,7 +24,9 @@ template <int CHUNKS> struct Rows {
     Factors factors[kRows];
 };
 
-/* A block's share. */
+/* A block's share: (segment, V head, tile of 16 value dims). 8 lanes of a warp share a column of
+ * the state, key_dim / 8 elements in registers each. One row: 8 bytes per element, bound by memory;
+ * many rows: 7 flops per element and row, some 120 cycles of latency each. */
 struct Unit {
     weir_recurrent_segment segment; /* a copy: the array is host memory */
     int64_t head, k_head, tile;
@@ -96,7 +83,8 @@ __device__ __forceinline__ void store_row(
                            1.0f / sqrtf((q_squares + 1e-6f) * (float)args.key_dim) };
 }
 
-/* The lanes of a column are kColumns apart. */
+/* The lanes of a column are kColumns apart. A lane has added in four chains, (0 + 1) + (2 + 3);
+ * here lanes are added pairwise. */
 __device__ __forceinline__ float column_sum(const float (&chains)[4])
 {
     float x = (chains[0] + chains[1]) + (chains[2] + chains[3]);

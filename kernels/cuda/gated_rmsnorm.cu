@@ -1,7 +1,6 @@
 /* kernels/cuda/gated_rmsnorm.cu - norm, then gate: the output norm of Gated DeltaNet (Yang et al.
- * 2024). A warp holds a row, a head of 64 to 256 elements, in registers, so there is no barrier.
- * Moves 12 * dim bytes per row. Why an override: scalar.h. The order of summation depends on dim
- * only. */
+ * 2024). A warp holds a row of 64 to 256 elements in registers: no barrier. Moves 12 * dim bytes
+ * per row; the order of summation depends on dim only. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 

@@ -1,11 +1,6 @@
-/* kernels/cuda/kv_write.cu - new K and V rows into their pages, in the formats that the table marks
- * WRITE or BOTH. A block writes kRows rows of a segment and a KV head, a warp groups of 32 dims of
- * a row, a lane a dim: q8_0's scale is a maximum over the warp. A segment is in host memory: a
- * block reads it once. Reads 4 bytes per element and writes what attention reads. Why an override:
- * scalar.h.
- *
- * Rows of K are written with a token's stride, 2 to 64 bytes of each line: consecutive rows of a
- * prompt fill it in L2. */
+/* kernels/cuda/kv_write.cu - new K and V rows to their pages, in formats marked WRITE or BOTH. A
+ * block has kRows rows of a segment and a KV head, a warp groups of 32 dims of a row, a lane a dim:
+ * q8_0's scale is a maximum over the warp. Why an override: scalar.h (docs/kernels.md). */
 #include "kernels/abi/kv_format_text.h"
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/kv_schemes.h"
@@ -67,7 +62,9 @@ __device__ __forceinline__ void write_rows(
     }
 }
 
-/* Slots are cut at multiples of kRows, so a block writes to one page. */
+/* Slots are cut at multiples of kRows, so a block writes to one page. Segments are in host memory:
+ * a block reads its segment once. Rows of K have a token's stride, 2 to 64 bytes of each line:
+ * consecutive rows of a prompt fill it in L2. */
 __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
 {
     const weir_kv_write_args &args = call.args;

@@ -1,8 +1,6 @@
 /* kernels/cuda/matmul.cu - the CUDA matmul: one row of the table for all types of WEIR_LAYOUT_CUDA,
- * as the outputs of a call may differ in theirs.
- *
- * This file checks and launches: activations are prepared once per type that the call's weights
- * need, then the outputs of each type are one launch. */
+ * as the outputs of a call may differ in theirs. Checks and launches: activations once for each
+ * type that the weights need, then the outputs of each type (docs/kernels.md). */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul {

@@ -1,16 +1,9 @@
 /* kernels/cuda/matmul.h - shared by the parts of the CUDA matmul: the order of summation, the
- * activations in scratch, the end of a product.
- *
- * Order. A row's bits may not depend on the other rows, and a step mixes any number of rows: so all
- * kernels, for one row or a thousand, add in one order. The inputs are cut into at most 16 slices
- * of whole 256 inputs, by n_in alone. A slice is summed from zero, in ascending steps of 64 inputs,
- * by one warp; then slices are added in ascending order. Few rows: the warps of a block take a
- * slice each, so that the whole matrix is read at once. Many rows: one warp takes the slices one
- * after the other. Both call one function for a slice.
- *
- * Activations are rounded once per call, by separate kernels (matmul_prepare.cu), into scratch and
- * in the order of the tensor cores' registers: tiles of 8 rows, the last one padded with zeros. A
- * warp reads 512 consecutive bytes of a tile at a time, so no shared memory is needed. */
+ * activations in scratch, the end of a product. Order (docs/kernels.md): at most 16 slices of whole
+ * 256 inputs, by n_in alone; a slice is summed from zero in ascending steps of 64 inputs by one
+ * warp, then slices in ascending order, for any number of rows. Activations are rounded once per
+ * call (matmul_prepare.cu) to scratch, in the order of the tensor cores' registers: tiles of 8
+ * rows, the last one padded with zeros; a warp reads 512 consecutive bytes of a tile at a time. */
 #pragma once
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/cuda.h"

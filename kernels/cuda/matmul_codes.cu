@@ -1,22 +1,6 @@
-/* kernels/cuda/matmul_codes.cu - products of quantised weights with int8 activations, on the
- * integer tensor cores.
- *
- * A group of 32 inputs is one m16n8k32: 16 outputs by 8 rows, exact. Its sum becomes a float
- * without a conversion: the accumulator begins at the bits of 1.5 * 2^23, and integers below 2^22
- * then count the last place of that float (32 * 127 * 128 is below 2^19). Then
- *
- *     sum += (scale of the weights * scale of the activations) * integer,   and, with minima,
- *     sum += minimum * (sum of the activations)
- *
- * each rounded once, in ascending groups. For two scales per group the other half's codes are
- * masked away: two products, of which the tensor cores have enough, as the scales bind (12
- * operations on floats per product and lane against 4 cycles of the tensor core).
- *
- * Bounds (computed; not yet run on a GPU): one row of Q8_0 moves 1.06 bytes per weight, Q4_0 0.56,
- * Q4_K 0.58. A block has 8 warps * 4 steps * 1 KiB (Q4: half) in flight, where latency times
- * bandwidth of an H100 needs 18 KiB on each of its 132 multiprocessors: memory binds, up to about
- * 32 rows. Many rows: scales bind, at a third of the integer peak; a block of 128 outputs by 64
- * rows reads 6 KiB from L2 for each 32 inputs, about as long as the scales take. */
+/* kernels/cuda/matmul_codes.cu - products of quantised weights with int8 activations: a group of 32
+ * inputs is one m16n8k32, exact; sum += (weight scale * activation scale) * integer and, with
+ * minima, sum += minimum * (sum of activations), in ascending groups (docs/kernels.md). */
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/tensor.h"
 
@@ -118,7 +102,9 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
             }
     }
 
-    /* Adds the product of one scale's inputs of a panel with a tile to sums. */
+    /* Adds the product of one scale's inputs to sums. The accumulator begins at the bits of
+     * 1.5 * 2^23: integers below 2^22 count that float's last place, so no conversion
+     * (32 * 127 * 128 < 2^19). With two scales the codes of the other half are masked away. */
     static __device__ __forceinline__ void add(
         float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&scales)[2],
         float2 x_scales

@@ -1,14 +1,6 @@
 /* kernels/cuda/matmul_floats.cu - products of f32 weights with f32 activations, by fused
- * multiply-adds: the exact mode, and files that are f32.
- *
- * A lane has an output, a warp 32 of them for a slice of the inputs; activations are the same
- * address for all lanes. Each lane reads 16 bytes of its own row: two consecutive loads read a
- * whole sector of 32 bytes. Summed in ascending inputs within a slice.
- *
- * Bounds (computed; not yet run on a GPU): tensor cores would round f32 to 11 bits, and products of
- * three parts with more bits cost what they save. One row moves 4 bytes per weight, memory binds.
- * Many rows: 16 of them per thread, 17 loads for 64 multiply-adds, so loads hold it to about 40% of
- * the f32 peak: weights of f32 are for exactness, not for speed. */
+ * multiply-adds in ascending inputs within a slice: for exactness. A lane has an output; two
+ * 16-byte loads read a whole sector of its row. Bounds: docs/kernels.md. */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul_floats {

@@ -1,21 +1,6 @@
 /* kernels/cuda/matmul_halves.cu - products of bf16 and f16 weights with activations of the same
- * type, on the tensor cores, summed in f32.
- *
- * A lane's 16 bytes of a row are inputs 8t .. 8t+7 of 32; the same 8 of the activations are in the
- * lane's 16 bytes of a tile. Which inputs are the hardware's columns k does not matter if both
- * operands agree: words 0 and 1 are one m16n8k16, words 2 and 3 the next. So rows are read in place
- * by 16-byte loads, without shared memory or ldmatrix.
- *
- * m16n8k16 is used for any number of rows: how a tensor core adds within it, and with how many
- * bits, depends on the hardware, but is the same for every row and column of the operands. wgmma
- * (sm_90) adds more inputs at a time, and would give many rows other bits than few.
- *
- * Bounds (computed; not yet run on a GPU): one row moves 2 bytes per weight, 8 warps * 4 steps * 2
- * KiB of a block are in flight: memory binds up to about 32 rows. Many rows: a block of 128 outputs
- * by 64 rows reads 12 KiB from L2 for 32 inputs and 512 thousand multiplications, so L2 (about 27
- * bytes per multiprocessor and cycle of an H100) limits it to a third of m16n8k16's peak; cuBLASLt,
- * which stages more in shared memory, may be pinned where bits do not matter
- * (kernels/cuda/cublas.h). */
+ * type, summed in f32 by m16n8k16 for any number of rows: wgmma adds more inputs at a time and
+ * would give many rows other bits than few. Bounds: docs/kernels.md. */
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/tensor.h"
 
@@ -24,7 +9,9 @@ namespace weir_cuda_matmul_halves {
 using namespace weir_cuda_matmul;
 
 template <bool IS_F16> struct format {
-    /* A lane's part of a step of a panel: rows g and g + 8, two times 32 inputs. */
+    /* A lane's part of a step of a panel: rows g and g + 8, inputs 8t .. 8t+7 of each 32, as in the
+     * tiles of activations. Words 0 and 1 are one m16n8k16, words 2 and 3 the next: which inputs
+     * are column k does not matter if both operands agree, so rows are read in place. */
     struct step {
         uint4 rows[2][2];
     };

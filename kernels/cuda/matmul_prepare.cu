@@ -1,10 +1,6 @@
-/* kernels/cuda/matmul_prepare.cu - rounds activations into scratch for the products;
- * kernels/cuda/activations.h defines the bits.
- *
- * Why separate kernels: every block of a product needs every activation, and would round it again;
- * int8 also needs a sum of each group. They read 4 bytes per activation and write 1.4 (int8), 2 or
- * 4: a fiftieth of the product's bytes for one row, and little relative to the arithmetic of many.
- * For one row they cost a launch. Computed; not yet run on a GPU. */
+/* kernels/cuda/matmul_prepare.cu - rounds activations into scratch, once for all blocks of a
+ * product; kernels/cuda/activations.h defines the bits. Reads 4 bytes per activation and writes 1.4
+ * (int8), 2 or 4; one launch (docs/kernels.md). */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul_prepare {

@@ -1,12 +1,6 @@
 /* kernels/cuda/rmsnorm.cu - root-mean-square norm (Zhang & Sennrich 2019) with the residual
- * addition in the same pass.
- *
- * Why an override: at decode the op has few rows, so it costs a launch and one memory access. The
- * elements stay in registers between the sum of squares and the product (the single source reads
- * them twice), a row is read by 16-byte loads, and the sum takes one shuffle tree per warp and one
- * barrier. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
- *
- * Threads per row depend on dim alone: a row's order of summation is the same in every batch. */
+ * addition in the same pass. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
+ * Why an override: elements stay in registers between the sum and the product (docs/kernels.md). */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -29,7 +23,8 @@ __device__ __forceinline__ float4 scaled(float4 a, float s, float4 w)
     return make_float4(a.x * s * w.x, a.y * s * w.y, a.z * s * w.z, a.w * s * w.w);
 }
 
-/* The sum over the THREADS threads that share a row, returned to all of them. */
+/* The sum over the THREADS threads that share a row, returned to all of them: one shuffle tree per
+ * warp and one barrier. THREADS depends on dim alone, so the order is the same in every batch. */
 template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *partial)
 {
     x = warp_sum(x);

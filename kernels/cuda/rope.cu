@@ -1,8 +1,6 @@
-/* kernels/cuda/rope.cu - rotary position embedding (Su et al. 2021), half split and pairs. A block
- * computes kHeads heads of a row, a thread a pair of each, so sine and cosine are computed once for
- * all. Moves 8 bytes per rotated element. Why an override: scalar.h.
- *
- * The angle is the f32 product of position and frequency, as in training. */
+/* kernels/cuda/rope.cu - rotary position embedding (Su et al. 2021), half split and pairs; the
+ * angle is the f32 product of position and frequency, as in training. A block has kHeads heads of a
+ * row, a thread a pair of each. Moves 8 bytes per rotated element. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 

@@ -1,33 +1,14 @@
 /* kernels/omp/attention.c - paged causal attention with an online softmax (Milakov & Gimelshein
- * 2018; Dao et al. 2022), decode and prefill.
- *
- * A unit is (segment, KV head of its range, block of query rows, split or all splits). A query row
- * is one token of one head of the group: row = token * group + head, so all heads of a group share
- * every K and V tile that is read. Work on a tile of 32 positions:
- *     scores   thread = (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q
- *              staged and scaled by scale * log2(e)
- *     softmax  new maximum, weights = 2^(score - maximum), decay of the earlier sums
- *     values   thread = lanes of value_dim: value[dim] = value[dim] * decay + sum over the 32
- *              positions of weight * V[position][dim]
- * Every (row, position) and (row, dim) is one chain of multiply-adds in ascending order, so a row's
- * bits do not depend on the other rows of the block. Splits of 1024 positions start afresh and are
- * merged pairwise in ascending order, either here, when a unit walks all its splits (many rows), or
- * from split partials in the scratch by a second region (few rows: the splits occupy the machine).
- * A call may take only some of the splits: the totals then come from and go to args->partials.
- *
- * Formats: attention_formats.h. If the format has unsealed pages, a row reads its own page
- * unsealed, so the units are cut at pages. Queries are rotated for turbo's K, and the sum over
- * turbo's V is rotated back: once per row, not per position. If only the sinks are turbo's, or all
- * pages but the sinks, the tiles of the others are rotated when read (attention_rotate.h).
- *
- * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on
- * the host. Decode is bound by memory: the next tile is prefetched while this one is used. */
+ * 2018; Dao et al. 2022). Unit: (segment, KV head, block of query rows, split or all splits); query
+ * row = token * group + head, so heads of a group share K and V tiles (docs/kernels.md). */
 #include "kernels/omp/attention_unit.h"
 
 #pragma omp declare target
 
 /* ---- the first region: units ----------------------------------------------------------------- */
-/* next: the team's next unit, or this one if there is none. */
+/* A unit's tiles: scores, softmax, values. Every (row, position) and (row, dim) is one chain in
+ * ascending order, so bits do not depend on the block's other rows. Cost: 2 * (key_dim + value_dim)
+ * flops per row and position. next: the team's next unit, or this one if there is none. */
 WEIR_INLINE void attend(
     team_memory *team, const attention_call *call, const attention_unit *unit,
     const attention_unit *next, const int width, const int rows, int tid
@@ -104,7 +85,8 @@ WEIR_INLINE void attend_width(
         attend_rows(team, call, unit, next, 128, tid);
 }
 
-/* Units of segment `plan`, KV heads innermost: neighbouring units have equal work. */
+/* Units of segment `plan`, KV heads innermost: neighbouring units have equal work. With unsealed
+ * pages units are cut at pages, as a row reads its own page unsealed. */
 WEIR_INLINE attention_unit unit_of(
     const attention_call *call, const weir_kv_segment *segment, const segment_plan *plan, int64_t u,
     float *split_partials
@@ -217,6 +199,8 @@ WEIR_INLINE void merge_row(
     if (call->is_last && is_rotated(call, WEIR_KV_V)) rotate_back(out, value_dim, tid);
 }
 
+/* Few rows: splits are separate units, and a second region merges them pairwise in ascending
+ * order. */
 WEIR_INLINE void merge_rows(const attention_call *call, int tid)
 {
     int64_t u = lane_first_unit(), split_partials = 0;

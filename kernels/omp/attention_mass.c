@@ -1,18 +1,6 @@
-/* kernels/omp/attention_mass.c - the attention mass of each slot: sums of attention's weights over
- * the rows of a segment, from a second pass over K.
- *
- * A unit is (segment, KV head, SLOTS slots). It stages a block of query rows, walks its tiles of 32
- * slots, and goes on to the next block: K is read from memory once, and from the cache for later
- * blocks; staging is shared by the tiles. Scores are attention's, to the bit (score_tile); their
- * weights 2^(score - lse) are in team memory as [row][32], where each query head of the group adds
- * its rows in ascending order to the sums of earlier blocks in the outputs. No memory grows with
- * rows times slots.
- *
- * If the format has unsealed pages, a row reads its own page unsealed: blocks are then cut at
- * pages, as in attention. A single row whose logits attention kept costs an exponential per slot.
- *
- * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of what attention
- * does for the same rows. */
+/* kernels/omp/attention_mass.c - the attention mass of each slot: sums of 2^(score - lse) over the
+ * rows of a segment, from a second pass over K; scores are attention's, to the bit. Cost:
+ * 2 * key_dim flops and one exponential per row and slot (docs/kernels.md). */
 #include "kernels/omp/attention_rotate.h"
 #include "kernels/omp/attention_scores.h"
 
@@ -91,6 +79,7 @@ WEIR_INLINE lane_float count_below(lane_float p, lane_float mean)
 }
 
 /* ---- one row, from its logits ---------------------------------------------------------------- */
+/* A single row whose logits attention kept: an exponential per slot. */
 WEIR_INLINE void observe_logits(const mass_call *call, const mass_unit *unit, int tid)
 {
     const weir_attention_mass_segment *const segment = unit->segment;
@@ -203,8 +192,8 @@ WEIR_INLINE void weigh_rows(mass_memory *team, const row_block *block, int b, in
     }
 }
 
-/* Each thread adds some (query head, vector of slots) of the tile. `first`: row of the block's
- * first. */
+/* Each thread adds some (query head, vector of slots) of the tile, rows in ascending order, to the
+ * sums of earlier blocks in the outputs. `first`: row of the block's first. */
 WEIR_INLINE void add_rows(
     const mass_memory *team, const mass_call *call, const mass_unit *unit, int64_t first, int64_t n,
     int32_t slot, int tid
@@ -249,7 +238,9 @@ WEIR_INLINE void clear_sums(const mass_call *call, const mass_unit *unit, int ti
     }
 }
 
-/* Query rows [first, first + n) over the tiles of the unit that any of them sees. */
+/* Query rows [first, first + n) over the tiles of the unit that any of them sees: K comes from
+ * memory once, for later blocks from the cache. With unsealed pages blocks are cut at pages: a row
+ * reads its own page unsealed. */
 WEIR_INLINE void observe_block(
     mass_memory *team, const mass_call *call, const mass_unit *unit, int64_t first, int64_t n,
     int tid

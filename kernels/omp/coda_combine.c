@@ -1,8 +1,6 @@
 /* kernels/omp/coda_combine.c - the end of differential attention (Ye et al. 2024; CoDA-GQA-L):
- * signal minus a share of the noise, then the norm of the head.
- *
- * Moves 12 * head_dim bytes per row and head. One team per (row, KV head), whose heads are
- * adjacent, and a fixed order of summation. */
+ * signal minus a share of the noise, then the norm of the head. Moves 12 * head_dim bytes per row
+ * and head. One team per (row, KV head), whose heads are adjacent; a fixed order of summation. */
 #include "kernels/omp/norm.h"
 
 #pragma omp declare target

@@ -1,8 +1,6 @@
 /* kernels/omp/coda_queries.c - signal and noise queries (Ye et al. 2024; CoDA-GQA-L): every head's
- * query as it is, and rotated by the head's angles.
- *
- * A unit is (head, ROWS rows): sines and cosines are computed once for its rows. Moves 12 *
- * head_dim bytes per row and head. */
+ * query as it is, and rotated by the head's angles. Unit: (head, ROWS rows), which share sines and
+ * cosines. Moves 12 * head_dim bytes per row and head. */
 #include "kernels/omp/lanes.h"
 
 enum { ROWS = 16, PAIRS_MAX = 256 };

@@ -1,15 +1,7 @@
 /* kernels/omp/coda_route.h - chooses the candidates among rows that leave the ring, and computes
- * their similarity to the contents of the banks.
- *
- * Cosines, by head: a vector of rows, or of the dims of a row, with LANE_ROWS candidates at a time.
- * The exact bank's values are stored by row, so a thread has a slot and lanes have dims; keys have
- * the token innermost, so lanes have rows, of which those of prototypes are used. A cosine is one
- * chain per lane in ascending order: a slot's row and the other candidates of the call do not
- * change its bits.
- *
- * Cost: 2 * n_slots * head_dim flops per candidate and head, half of it for the low band of keys.
- * Lengths of the banks' contents are computed on the way and not stored: they cost one more product
- * for each LANE_ROWS. */
+ * their similarity to the contents of the banks. A cosine is one chain per lane in ascending order:
+ * a slot's row and the other candidates of the call do not change its bits. Cost: docs/kernels.md,
+ * coda_write. */
 #pragma once
 #include "kernels/omp/coda_plan.h"
 

@@ -1,10 +1,6 @@
 /* kernels/omp/coda_write.c - writes new rows to the rings of CoDA-GQA-L (Maio 2026), and those that
- * leave them to the banks: four regions, see coda_plan.h.
- *
- * Cost: a step reads the values of the exact bank and half the keys of the pages with prototypes,
- * which attention reads next, and writes three rows. A block of n rows writes at most n rows of the
- * ring; its candidates cost 2 * n_slots * head_dim flops each per bank and head. The regions cost
- * four forks, 3 us on two threads. */
+ * leave them to the banks: four regions (coda_plan.h). A step reads the exact bank's values and
+ * half the keys of prototypes, and writes three rows. Cost of a block: docs/kernels.md. */
 #include "kernels/omp/coda_apply.h"
 #include "kernels/omp/coda_decide.h"
 

@@ -1,9 +1,6 @@
-/* kernels/omp/conv1d.c - short causal convolution per channel, then silu; the raw inputs that the
- * next call needs are written to the history.
- *
- * A unit is (segment, block of channels), rows in order; a lane owns its channels, so reading and
- * updating the history needs no barrier. Moves 8 bytes per element and call, 2 * n_taps flops and
- * one exponential. */
+/* kernels/omp/conv1d.c - short causal convolution per channel, then silu; raw inputs that the next
+ * call needs go to the history. Unit: (segment, block of channels), rows in order; a lane owns its
+ * channels: no barrier. 8 bytes per element and call, 2 * n_taps flops, one exponential. */
 #include "kernels/omp/lanes.h"
 
 enum {

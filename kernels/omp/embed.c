@@ -1,7 +1,6 @@
-/* kernels/omp/embed.c - rows of the embedding table as f32: plain types and Q8_0. Other block types
- * are left to ref.
- *
- * The table is unaligned file bytes, so elements are assembled from bytes. One team per row. */
+/* kernels/omp/embed.c - rows of the embedding table as f32: plain types and Q8_0; other block types
+ * are left to ref. The table is unaligned file bytes, so elements are assembled from bytes. One
+ * team per row. */
 #include "kernels/omp/lanes.h"
 
 #pragma omp declare target

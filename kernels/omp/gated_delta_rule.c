@@ -1,14 +1,6 @@
 /* kernels/omp/gated_delta_rule.c - the gated delta rule (Yang et al. 2024) as a scan over tokens:
- * any cut into calls gives the same bits.
- *
- * A unit is (segment, V head, one or two tiles of 16 value dimensions); it walks all rows of the
- * segment with its state, key_dim * 16 floats per tile, in L1 (host: in place) or in team memory.
- * With raw q and k and the scales of their norms (delta.h):
- *     predicted = decay * k_scale * (S^T k),  d = beta * (v - predicted),  S <- decay * S +
- *     (k_scale * d) k^T,  out = q_scale * (S^T q)
- * S^T k of the next row is summed while S is updated, so a row loads and stores the state once: 4
- * multiply-adds per element. One row: 8 bytes per state element and call, bound by memory. Every
- * sum over key_dim has a fixed order. */
+ * every sum over key_dim has a fixed order, so any cut into calls gives the same bits. Unit:
+ * (segment, V head, one or two tiles of 16 value dimensions) (docs/kernels.md). */
 #include "kernels/omp/delta.h"
 
 enum {
@@ -80,7 +72,8 @@ predict(const float *state, const float *k, int64_t key_dim, const int tiles, in
 }
 
 /* S <- decay S + k d^T; out = S^T q and, if there is a next row, next = S^T next_k: this thread's
- * share of key_dim. */
+ * share of key_dim. A row loads and stores the state once: 4 multiply-adds per element. One row: 8
+ * bytes per element and call, bound by memory. */
 WEIR_INLINE void update(
     float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out, delta_lanes *next,
     int64_t key_dim, const int tiles, const bool has_next, int tid
@@ -148,8 +141,9 @@ WEIR_INLINE void add_shares(
     }
 }
 
-/* One row: `predicted` is S^T k on entry and S^T next_k on return. `width`: value dimensions of the
- * unit's tiles that exist. */
+/* One row: d = beta * (v - decay * k_scale * (S^T k)); S <- decay * S + (k_scale * d) k^T;
+ * out = q_scale * (S^T q). `predicted` is S^T k on entry and S^T next_k on return. `width`: value
+ * dimensions of the unit's tiles that exist. */
 WEIR_INLINE void step(
     team_memory *team, float *state, const delta_row *row, delta_lanes *predicted, int64_t key_dim,
     int64_t width, int parity, const int tiles, const bool has_next, int tid

@@ -1,21 +1,6 @@
 /* kernels/omp/gated_delta_rule_chunk.c - the gated delta rule in chunks of 64 tokens (WY form; Yang
- * et al. 2024, exact, other order of sums).
- *
- * With G_i the sum of log decays within the chunk, k and q normalised, S the state before the
- * chunk:
- *     A_ij = beta_i (k_i . k_j) exp(G_i - G_j), j < i
- *     P_ij = (q_i . k_j) exp(G_i - G_j), j <= i
- *     D = (I + A)^-1 diag(beta) (V - diag(exp G) K S)
- *     O = diag(exp G) Q S + P D
- *     S <- exp(G_n) S + sum_j exp(G_n - G_j) k_j d_j^T
- * A and P do not need S: a region over (chunk, V head) computes them; then a region over (segment,
- * V head, tile of 16 value dimensions) sweeps the chunks. G is summed in double and only
- * differences <= 0 are exponentiated. Bits depend on where a sequence is cut.
- *
- * The flops per token are the scan's (4 per state element in both), so it gains only what larger
- * register blocks save and loses A and P: on a Zen 4 core, 512 tokens, 16 heads of 128 x 128, it
- * takes 2.0 times the scan's 13.4 ms (80 GFLOP/s); for 1 token 4.6 times its 34 us. The scan is the
- * default; this row can be pinned, and is a starting point for devices with matrix units. */
+ * et al. 2024): exact, in another order of sums, so bits depend on where a sequence is cut.
+ * Formulas and measurements: docs/kernels.md. Only if pinned: the scan is faster on CPUs. */
 #include "kernels/omp/delta.h"
 
 enum {
@@ -57,7 +42,9 @@ WEIR_INLINE int64_t chunks_of(const weir_recurrent_segment *segment)
     return segment->n_rows > 0 ? (segment->n_rows + CHUNK - 1) / CHUNK : 0;
 }
 
-/* One row i of A and P. sums [CHUNK] of log decays. */
+/* A_ij = beta_i (k_i . k_j) exp(G_i - G_j), j < i; P_ij = (q_i . k_j) exp(G_i - G_j), j <= i, with
+ * G_i the sum of log decays, in double; only differences <= 0 are exponentiated. One row i of A
+ * and P. sums [CHUNK] of log decays. */
 WEIR_INLINE void relate_row(
     chunk_record *record, const float *transposed, const chunk_rows *rows, const double *sums,
     int64_t i, int tid
@@ -273,7 +260,9 @@ WEIR_INLINE void move_state(
     }
 }
 
-/* One tile over one chunk. d, o [CHUNK][TILE] are team memory. */
+/* D = (I + A)^-1 diag(beta) (V - diag(exp G) K S);  O = diag(exp G) Q S + P D;
+ * S <- exp(G_n) S + sum_j exp(G_n - G_j) k_j d_j^T
+ * One tile over one chunk. d, o [CHUNK][TILE] are team memory. */
 WEIR_INLINE void sweep_chunk(
     const chunk_record *record, const chunk_rows *rows, float *state, float (*d)[TILE],
     float (*o)[TILE], int tid

@@ -1,8 +1,6 @@
 /* kernels/omp/gated_rmsnorm.c - norm, then gate: the output norm of Gated DeltaNet (Yang et al.
- * 2024).
- *
- * Moves 12 * dim bytes per row; rows are heads of 64 to 256 elements, many per token. One team per
- * row, a fixed order of summation. */
+ * 2024). Moves 12 * dim bytes per row; rows are heads of 64 to 256 elements, many per token. One
+ * team per row, a fixed order of summation. */
 #include "kernels/omp/norm.h"
 
 #pragma omp declare target

@@ -1,14 +1,6 @@
 /* kernels/omp/key_products.c - multiplies vectors with the keys of a head, and with the lengths of
- * their rotated pairs; policies score rows with it.
- *
- * A unit is (SLOTS slots, a block of vectors). It stages the vectors and walks its tiles of 32
- * slots as attention does: products are attention's scores, to the bit (score_tile). For lengths
- * the pairs of a tile are expanded 32 dims at a time, and the lengths multiplied like keys of as
- * many dims.
- *
- * Cost: 2 * key_dim flops per vector and slot, K is read from memory once; with few vectors it is
- * bound by memory, and reads half of what attention does. With lengths, a root per pair and slot,
- * and the rotated dims expanded once. */
+ * their rotated pairs; policies score rows with it. Products are attention's scores, to the bit
+ * (score_tile). Cost: 2 * key_dim flops per vector and slot, K read once (docs/kernels.md). */
 #include "kernels/omp/attention_rotate.h"
 #include "kernels/omp/attention_scores.h"
 
@@ -117,6 +109,7 @@ WEIR_INLINE pair_run run_of(const products_call *call, int64_t f)
     return (pair_run){ first, second, n, step };
 }
 
+/* A root per pair and slot. Lengths are then multiplied like keys of as many dims. */
 WEIR_INLINE void find_lengths(
     products_memory *team, const tile_source *k, const products_call *call, pair_run run, int tid
 )
@@ -186,7 +179,8 @@ WEIR_INLINE void put_products(
     }
 }
 
-/* Vectors [first, first + n) with the tiles of slots [slot, end). */
+/* A unit: vectors [first, first + n), staged, with the tiles of slots [slot, end), as in
+ * attention. */
 WEIR_INLINE void run_unit(
     products_memory *team, const products_call *call, int64_t first, int64_t n, int32_t slot,
     int32_t end, int tid

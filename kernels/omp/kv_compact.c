@@ -1,17 +1,12 @@
-/* kernels/omp/kv_compact.c - moves kept rows to the front of their pages, in place.
- *
- * A unit is (segment, KV head, COLUMNS columns of its pages); a column is one element of every row:
- * a dim or a word of K, V's whole row (on devices its words), a scale. Consecutive kept rows are
- * moved together as long as source and destination each are in one tile, where a column's elements
- * are adjacent. Pieces are in ascending order, and one thread moves all pieces of a column: no row
- * is overwritten before it is moved, so there is no barrier and no second copy. Cost: bound by
- * memory; each tile is read and written once. */
+/* kernels/omp/kv_compact.c - moves kept rows to the front of their pages, in place. Unit: (segment,
+ * KV head, COLUMNS columns of its pages). Bound by memory; each tile is read and written once. */
 #include "kernels/omp/lanes.h"
 
 enum { COLUMNS = LANE_WIDTH == 1 ? 8 : 64 };
 
 #pragma omp declare target
-/* A column's place in a page: in tile 0 and row 0 of the tile, the strides to the next tile and
+/* A column is one element of every row: a dim or a word of K, V's whole row (on devices its words),
+ * a scale. Its place in a page: in tile 0 and row 0 of the tile, the strides to the next tile and
  * row, and the size of its elements. */
 typedef struct column {
     int64_t first, tile_step, row_step;
@@ -111,7 +106,8 @@ WEIR_INLINE void copy_bytes(char *to, const char *from, int64_t n)
 #undef MOVE
 }
 
-/* Rows [from, from + n), of one tile, become rows [to, to + n) of another or the same tile. */
+/* Rows [from, from + n), of one tile, become rows [to, to + n) of another or the same tile:
+ * consecutive kept rows, adjacent in both. */
 typedef struct piece {
     int32_t from, to, n;
 } piece;
@@ -152,6 +148,8 @@ typedef struct moved_rows {
     int32_t first, end;
 } moved_rows;
 
+/* One thread moves all pieces of a column, ascending: no row is overwritten before it is moved, so
+ * there is no barrier and no second copy. */
 WEIR_INLINE void move_columns(
     void *const *pages, const moved_rows *rows, int64_t key_dim, int64_t value_dim, int64_t first,
     int tid

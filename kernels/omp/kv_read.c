@@ -1,9 +1,6 @@
 /* kernels/omp/kv_read.c - reads rows of pages as f32: the values that attention multiplies, with
- * turbo's rotated back.
- *
- * A unit is (segment, tile of 32 positions, KV head). 32 dims at a time are expanded into team
- * memory and copied to the requested rows; turbo's rows are rotated in place. Reads the coded
- * bytes, writes 4 bytes per element. */
+ * turbo's rotated back in place. Unit: (segment, tile of 32 positions, KV head), 32 dims at a time
+ * through team memory. Reads the coded bytes, writes 4 bytes per element. */
 #include "kernels/omp/kv_tile.h"
 
 enum { TILE = WEIR_TILE_TOKENS };

@@ -1,10 +1,6 @@
-/* kernels/omp/kv_write.c - writes new K and V rows to their pages, in the formats of
- * kernels/abi/kv_format.h.
- *
- * A unit is (segment, page, KV head): the team that writes the row of token 63 has written all
- * other rows of the page, or earlier calls have, so it can seal it. K is transposed on the way: an
- * element or a word in each of several lines of 64 bytes per token. Reads 4 bytes per element and
- * writes what attention will read. */
+/* kernels/omp/kv_write.c - writes new K and V rows to their pages (kernels/abi/kv_format.h). Unit:
+ * (segment, page, KV head): a team, or earlier calls, wrote all other rows when it writes that of
+ * token 63, so it can seal the page. Reads 4 bytes per element, writes what attention reads. */
 #include "kernels/omp/kv_encode.h"
 
 #pragma omp declare target
@@ -15,6 +11,7 @@ typedef struct page_rows {
     int64_t stride, n, token;
 } page_rows;
 
+/* K is transposed: a token has an element or a word in each of several lines of 64 bytes. */
 WEIR_INLINE void write_rows(
     const kv_target *to, const weir_kv_format format, const page_rows *in, float *row, int tid
 )

@@ -1,9 +1,6 @@
 /* kernels/omp/rmsnorm.c - root-mean-square norm over rows (Zhang & Sennrich 2019), with the
- * residual addition in the same pass.
- *
- * Moves 8 * dim bytes per row and group (16 with the addition), 3 flops per element: bound by
- * memory once the rows fill the machine. One team per (row, group) and a fixed order of
- * summation. */
+ * residual addition in the same pass. Moves 8 * dim bytes per row and group (16 with the addition),
+ * 3 flops per element. One team per (row, group) and a fixed order of summation. */
 #include "kernels/omp/norm.h"
 
 #pragma omp declare target

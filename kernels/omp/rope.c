@@ -1,8 +1,6 @@
-/* kernels/omp/rope.c - rotary position embedding (Su et al. 2021), half split and pairs.
- *
- * The angle is the f32 product of position and frequency, as in training; it may be as large as the
- * context length, in radians. Sines and cosines are computed once per row and pair and shared by
- * all heads. */
+/* kernels/omp/rope.c - rotary position embedding (Su et al. 2021), half split and pairs. The angle
+ * is the f32 product of position and frequency, as in training: up to the context length, in
+ * radians. Sines and cosines are computed once per row and pair and shared by all heads. */
 #include "kernels/omp/lanes.h"
 
 enum { PAIRS = 128 }; /* at a time in team memory */

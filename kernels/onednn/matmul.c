@@ -1,10 +1,6 @@
-/* kernels/onednn/matmul.c - the product on dense weights: bf16 weights with activations rounded to
- * bf16, or all in f32.
- *
- * oneDNN multiplies; this file rounds the activations once for all outputs and adds bias and
- * previous contents. A contiguous destination is written directly, any other through scratch:
- * oneDNN's fast kernels take no row stride. That a row has the same bits in every batch was
- * observed for oneDNN 2.6 with packed weights, and a test checks it; the code here preserves it. */
+/* kernels/onednn/matmul.c - the product on dense weights: bf16 with activations rounded to bf16,
+ * once for all outputs, or all in f32; adds bias and previous contents. That a row has the same
+ * bits in every batch was observed for oneDNN 2.6 with packed weights, and a test checks it. */
 #include "kernels/abi/convert.h"
 #include "kernels/abi/share.h"
 #include "kernels/onednn/kernels.h"
@@ -19,7 +15,8 @@ typedef struct plan {
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
-/* True for results that oneDNN may write in place. */
+/* True for results that oneDNN may write in place; others go through scratch: its fast kernels take
+ * no row stride. */
 static bool is_direct(const weir_matmul_args *args, const weir_matmul_output *output)
 {
     return !output->accumulate &&

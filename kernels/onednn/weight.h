@@ -1,13 +1,8 @@
 /* kernels/onednn/weight.h - dense weights packed for oneDNN's matmul, and the primitives made for
- * them. Only this file and weight.c use oneDNN.
- *
- * Only oneDNN's packed kernels are used (implementation "brg:"; f32 from AVX-512 on, bf16 where
- * there is AVX-512 BF16). They read weights in an order of blocks at memory speed for one row and
- * at 90 % of peak for many: [n_out / 64][n_in / 16][16][64] f32 or [n_out / 64][n_in /
- * 32][16][64][2] bf16, zero-padded. It does not depend on the number of rows. oneDNN's other
- * kernels sum a row differently alone and batched (measured: AVX2's f32 gemm), so where it has no
- * packed one, kernels/x86/dense.h takes the matrix. Not done here: bias, strides, accumulation. A
- * destination with a row stride drops oneDNN 2.6 to its reference loops ("ref:any"). */
+ * them. Only this file and weight.c use oneDNN. Only packed kernels are used ("brg:"; f32 from
+ * AVX-512 on, bf16 where there is AVX-512 BF16), in an order of blocks that does not depend on the
+ * number of rows: [n_out / 64][n_in / 16][16][64] f32 or [n_out / 64][n_in / 32][16][64][2] bf16,
+ * zero-padded. Not done here: bias, strides, accumulation (docs/kernels.md). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,6 @@
-/* kernels/ref/attention.c - causal softmax attention over pages, a query row at a time, a split of
- * 1024 positions at a time.
- *
- * Rows of K and V are what the codecs decode, with turbo's rotated back. Within a split all is f64;
- * between splits maximum, sum and value are f32, so that attention in several calls equals that of
- * one call. Rounding them once per split costs about 1e-7 of the output. */
+/* kernels/ref/attention.c - out = softmax(scale * q . K) V over pages, a query row and a split of
+ * 1024 positions at a time, rows as the codecs decode them. f64 within a split; f32 maximum, sum
+ * and value between splits, so several calls equal one, for about 1e-7 of the output. */
 #include <float.h>
 #include <math.h>
 

@@ -1,7 +1,6 @@
-/* kernels/ref/gated_delta_rule.c - the recurrence of Gated DeltaNet (Yang et al. 2024), one token,
- * head and column at a time.
- *
- * The state is kept in f32 between tokens, as everywhere; sums within a token are in double. */
+/* kernels/ref/gated_delta_rule.c - the recurrence of Gated DeltaNet (Yang et al. 2024; formula in
+ * kernels/abi/ops/recurrent.h), one token, head and column at a time. The state is f32 between
+ * tokens, as everywhere; sums within a token are in double. */
 #include <math.h>
 
 #include "kernels/ref/row.h"

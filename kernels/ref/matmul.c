@@ -1,10 +1,6 @@
-/* kernels/ref/matmul.c - the product of rows with a matrix in file rows, dense panels, tiles or a
- * GPU's layout: the specification of all.
- *
- * File rows and panels: exact values of the weights, f32 activations, sums in double. Tiles: the
- * int8 activations that the layout prescribes (kernels/x86/activations.h) and the packed weights,
- * sums in double. CUDA: the packed weights and the activations as its kernels round them
- * (kernels/cuda/activations.h), sums in double. */
+/* kernels/ref/matmul.c - the specification of all layouts, sums in double. File rows and panels:
+ * exact weights, f32 activations. Tiles and CUDA: packed weights, activations as the layout rounds
+ * them (kernels/x86/activations.h, kernels/cuda/activations.h). */
 #include <math.h>
 
 #include "kernels/abi/convert.h"

@@ -1,15 +1,6 @@
 /* kernels/x86/matmul_dense.c - the matrix product on WEIR_LAYOUT_DENSE, without its inner loop
- * (matmul_dense_pass.h). Activations stay f32 and are read where they are, so a call needs no
- * scratch.
- *
- * A unit of work is one panel with a block of rows; threads take units. Up to 6 rows read the panel
- * once, as a stream. More rows read it in pieces that stay in L1 while all rows of the block pass
- * over them: 16 KB in f32; 16-bit weights are expanded to f32 once per piece. Each pass prefetches
- * its share of the next piece into L2.
- *
- * A row's sum over the inputs is one chain of f32 operations in ascending order. Cuts into pieces
- * store and load it, which rounds nothing, so a row's bits do not depend on the batch, its place in
- * it, or the number of threads. */
+ * (matmul_dense_pass.h). f32 activations are read in place, no scratch. A row's sum is one chain in
+ * ascending order, so its bits depend on nothing else (docs/kernels.md). */
 #include "kernels/x86/matmul_dense.h"
 
 #include "kernels/abi/share.h"
@@ -66,6 +57,9 @@ static void finish(const unit *u, const float *sums)
     }
 }
 
+/* A panel with a block of rows. Up to 6 rows read it once, as a stream; more in pieces that stay in
+ * L1 while all rows pass (16 bits: expanded to f32 once per piece), each pass prefetching its share
+ * of the next into L2. Sums are stored and loaded between pieces, which rounds nothing. */
 static void multiply_unit(const weir_dense_isa *isa, const unit *u)
 {
     _Alignas(64) float sums[BLOCK_ROWS * WEIR_DENSE_PANEL], expanded[PIECE * WEIR_DENSE_PANEL];

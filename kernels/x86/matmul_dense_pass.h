@@ -1,17 +1,8 @@
 /* kernels/x86/matmul_dense_pass.h - the inner loop of the product on dense panels, for the
  * instruction set that the including file is compiled for. Include once per set, then define the
- * kernel row with DENSE_KERNEL.
- *
- * Per output and row, in ascending order of inputs, and nothing else:  sum = sum + weight * x fused
- * where the machine has FMA, else rounded twice, so AVX2 and SSE differ in the last bits.
- *
- * Bounds with AVX2 (2 FMA and 2 loads per cycle, latency 4), per input and panel of 32 outputs:
- *   1 row    4 FMA in 4 chains: 4 cycles for 128 bytes of f32 (32 B/cycle) or 64 of bf16 (16
- *            B/cycle: 48 GB/s per core at 3 GHz); 7 loads and prefetches take 3.5
- *   6 rows   two halves of 12 FMA: 6 cycles each, next to 9 loads (4.5) and 22 operations (5.5 at 4
- *            wide): the peak of the FMA units
- * With SSE (1 multiplication, 1 addition and 1 load per cycle): 13 cycles for 1 row, its loads;
- * four quarters of 12 cycles for 6 rows, the peak. */
+ * kernel row with DENSE_KERNEL. Per output and row, in ascending order of inputs, and nothing else:
+ * sum = sum + weight * x, fused where the machine has FMA, else rounded twice, so AVX2 and SSE
+ * differ in the last bits. Bounds: docs/kernels.md. */
 #pragma once
 #include <immintrin.h>
 

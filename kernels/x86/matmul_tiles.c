@@ -1,11 +1,6 @@
 /* kernels/x86/matmul_tiles.c - the matrix product on WEIR_LAYOUT_TILES, without its inner loop
  * (matmul_tiles_pass.h): activations are quantised to scratch once for all outputs, then threads
- * take panels.
- *
- * Few rows: a panel is read once, with prefetch, so the weights stream at memory speed. Many rows:
- * a panel stays in L2 while all blocks of rows pass over it, each block prefetching its share of
- * the next panel. A row sees the same operations in the same order in both cases, so its bits do
- * not depend on the batch. */
+ * take panels. A row sees the same operations in the same order in any batch (docs/kernels.md). */
 #include "kernels/x86/matmul_tiles.h"
 
 #include <string.h>
@@ -144,8 +139,9 @@ static void quantise_row(
 }
 
 /* ---- panels ---------------------------------------------------------------------------------- */
-/* Multiplies rows [first_row, end_row) by one panel of one output. first_row is the start of a
- * block. */
+/* Multiplies rows [first_row, end_row) by one panel of one output. Few rows stream it once; for
+ * many it stays in L2 while their blocks pass over it, each prefetching its share of the next
+ * panel. first_row is the start of a block. */
 static void multiply_panel(
     const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, const char *scratch,
     int32_t o, int64_t panel, int64_t first_row, int64_t end_row

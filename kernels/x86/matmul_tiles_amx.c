@@ -1,18 +1,6 @@
 /* kernels/x86/matmul_tiles_amx.c - the product on tiles for many rows, with AMX-INT8: 16 rows by 16
- * outputs by 32 inputs per instruction.
- *
- * A record is the B operand in memory order except for its code: u8 with a zero point, or packed
- * nibbles. A chunk of records is expanded to s8 (the zero subtracted, so that sums need no start
- * value) and stays in L1 while all rows of the share pass over it. Every group has its own scales,
- * so each integer sum leaves the tile registers before the next group: all sums of a chunk are
- * stored to L1, then added to 16 vector accumulators with the operations of matmul_tiles_pass.h, in
- * the same order, which gives the same bits.
- *
- * Of VNNI's 176 vector operations per 16 x 16 x 32 step 48 remain. While tile instructions are in
- * flight the processor gives 512-bit operations one port instead of two (measured: 48 take 14 ns
- * during a tile load, 7 ns without), so tiles and vectors take turns: a step takes 22 ns where VNNI
- * takes 32. Padding the depth to 64 inputs with zeros would save nothing: the unit's time is that
- * of its rows (5 ns for 16), whatever the depth. */
+ * outputs by 32 inputs per instruction, a step in 22 ns where VNNI takes 32. The bits are those of
+ * matmul_tiles_pass.h. Why tiles and vectors take turns: docs/kernels.md. */
 #include <immintrin.h>
 
 #include "kernels/x86/kernels.h"
@@ -91,6 +79,8 @@ LANES_INLINE void store(int64_t i, tile_sums to)
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
+/* A record is the B operand but for its code (u8 with a zero point, or packed nibbles): a chunk is
+ * expanded to s8, the zero subtracted, and stays in L1 while all rows of the share pass over it. */
 LANES_INLINE void expand(
     chunk *to, const uint8_t *record, int64_t n_groups, int zero, weir_tile_codes kind,
     bool minimum, int splits
@@ -123,8 +113,9 @@ LANES_INLINE void expand(
     }
 }
 
-/* Adds the sums of one step to the accumulators. Nothing moves across a row: the compiler would
- * gather all loads first and spill. */
+/* Each group has its own scales, so its integer sums leave the tile registers first. Adds those of
+ * one step to the accumulators, in the order of matmul_tiles_pass.h. Nothing moves across a row:
+ * the compiler would gather all loads first and spill. */
 LANES_INLINE void add_step(
     lanes_float acc[BLOCK_ROWS], tile_sums sums, const float *weight_scales, const float *minima,
     const float *scales, const float *sides, bool minimum

@@ -1,7 +1,6 @@
 /* kernels/x86/matmul_tiles_avxvnni.c - the product on tiles with AVX-VNNI, the dot product
- * instruction of processors without AVX-512. Registers as in matmul_tiles_v3.c.
- *
- * WEIR_EMULATED: a row of its own for tests, which computes the instruction with those of AVX2. */
+ * instruction of processors without AVX-512; registers as in matmul_tiles_v3.c. WEIR_EMULATED: a
+ * row for tests, which computes the instruction with those of AVX2. */
 #include <immintrin.h>
 
 #ifdef WEIR_EMULATED

@@ -1,12 +1,5 @@
 // Products on the shapes of a 0.8B model, with the read bandwidth, the clock and the int8 and bf16
-// peaks of this very process, measured around each case.
-//
-//     bazel run //tests/bench:matmul_bench -- --isa=v3 --threads=1 --benchmark_filter=q4_0/
-//
-// Weights rotate among copies of together 320 MB, so that few rows read memory and not the last
-// cache. Times are the lower quartile of the calls: the machine may be shared. of_bandwidth counts
-// the bytes of the weights; of_peak is against VNNI (tiles) or bf16 dot products; MAC/cycle is that
-// of one thread in the best call.
+// peaks of this process, measured around each case. Options and columns: tests/bench/README.md.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,11 +1,5 @@
-// What reuse leaves to compute, in tokens. bazel run //tests/bench:reuse_bench -- [--model PATH]...
-//     [--set KEY=VALUE]... [--policy NAME]... [--turns N] [--conversations N]
-//
-// For each model (the demo model, which is a hybrid, and a dense test model) one row for each shape
-// of a conversation (shapes.h), of the requests that continue what earlier ones began; then N
-// conversations of one turn each, and the second turn of each: how much of their earlier turns was
-// reused, with memory for all and with a disk below. The rows again for each policy, with a budget
-// of 256 rows.
+// What reuse leaves to compute, in tokens, for each shape of a conversation (shapes.h), model and
+// policy. Usage: tests/bench/README.md.
 #include <getopt.h>
 
 #include <cstdio>

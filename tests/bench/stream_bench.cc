@@ -1,14 +1,6 @@
 // A long stream through a KV policy: does its end run as fast as its beginning, in the memory of
-// its beginning? bazel run -c opt //tests/bench:stream_bench -- [--tokens N] [--piece N] [--decode
-// N] [--policy NAME] [--budget ROWS] [--policy-options LIST]
-//                                                [--model FILE] [--text FILE] [--memory SIZE]
-//                                                [--json]
-//
-// Stream B is computed up to its last tenth. Then a fresh stream A computes its first tenth and B
-// its last one in turns, piece by piece, so that both halves of each pair see the machine in the
-// same state: its speed of memory changes while a stream runs. Pieces are prefill in steps of
-// batch.chunk rows, the policy asked after each; with --decode N each stream computes N tokens of
-// its tenth, one at a time with logits, as generation does.
+// its beginning? Two streams compute their first and last tenth in turns. Usage:
+// tests/bench/README.md.
 #include <getopt.h>
 #include <unistd.h>
 

@@ -1,10 +1,5 @@
-// One benchmark per row of the kernel table and bench case, with the bandwidth of the very memory
-// that it reads.
-//
-// Weights and other large inputs are rotated among several copies, so that memory-bound rows read
-// memory and not the last cache. They lie in huge pages, as those of the engine do, and after every
-// turn over the copies the same memory is read plainly: how fast memory is depends on which pages
-// one got, by up to two. of_bandwidth is against those readings.
+// One benchmark per row of the kernel table and bench case, with the bandwidth of the memory that
+// it reads. Inputs rotate among copies that no cache holds (tests/bench/README.md).
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 

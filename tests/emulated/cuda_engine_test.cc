@@ -1,7 +1,6 @@
-// A whole engine on the kernels of a GPU, emulated: the CUDA overrides on emulated warps, what they
-// leave on the single source's emulated lanes, over memory that the host cannot touch. Its
-// probabilities are the CPU's but for rounding; its own answers are the same bits cold, warm, in
-// a batch, saved and restored, from tiers below.
+// A whole engine on the kernels of a GPU, emulated, over memory that the host cannot touch. Its
+// probabilities are the CPU's but for rounding; its own answers are the same bits cold, warm, in a
+// batch, saved and restored, from tiers below.
 #include <cmath>
 
 #include "offload/device_table.h"
@@ -107,10 +106,9 @@ double mean_off(const std::vector<float> &a, const std::vector<float> &b)
     return sum / (double)a.size();
 }
 
-/* Every type of weight, every format of KV that a GPU has, every kind of layer. Fast activations
- * round: those of quantised weights to int8 as on the CPU, those of bf16 weights to bf16, which
- * CPUs leave in f32 (docs/decisions/0028); models of random weights carry that far at some
- * tokens. */
+/* Every type of weight, every KV format that a GPU has, every kind of layer. Fast activations are
+ * rounded: of quantised weights to int8 as on the CPU, of bf16 weights to bf16, which CPUs leave in
+ * f32 (docs/decisions/0028). Models of random weights show that at some tokens. */
 TEST_F(EmulatedGpu, ProbabilitiesAreTheCpus)
 {
     const struct {

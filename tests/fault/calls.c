@@ -1,7 +1,6 @@
-/* tests/fault/calls.c - the calls in front of libc's.
- *
- * They are functions of the program, which the dynamic linker prefers to those of libraries, and
- * reach the allocator or the kernel by themselves. */
+/* tests/fault/calls.c - the calls in front of libc's. They are functions of the program, which the
+ * dynamic linker prefers to those of libraries, and reach the allocator or the kernel by
+ * themselves. */
 #include "tests/fault/calls.h"
 
 #include <dirent.h>

@@ -1,9 +1,6 @@
 /* tests/fuzz/pieces_fuzz.c - any pieces, any charsmap and any text: what opens encodes within
- * bounds, control tokens stay out of plain text, a stream gives what decoding at once gives.
- *
- * Input: a byte of flags (bits 0, 1: model; 2: byte pieces; 3: prefix; 4: remove spaces), bytes of
- * the charsmap (u16) and the map, a number of pieces, each of them a byte of its type, its score,
- * its length and text; the rest is the text. */
+ * bounds, control tokens stay out of plain text, a stream gives what decoding at once gives. Input:
+ * tests/fuzz/README.md. */
 #include "engine/base/memory.h"
 #include "engine/text/tokenizer_gguf.h"
 #include "engine/text/utf8.h"

@@ -1,7 +1,5 @@
-/* tests/fuzz/replay.c - main of a fuzz target without libFuzzer: its corpus, then mutations of it
- * that are the same on every run with the same seed.
- *
- * Usage: TARGET MUTATIONS FOLDER [SEED]. Every input lies in memory of exactly its size, so that a
+/* tests/fuzz/replay.c - main of a fuzz target without libFuzzer: its corpus, then mutations of it,
+ * the same on every run with the same seed. Every input has memory of exactly its size, so a
  * sanitizer sees a read past its end. */
 #include <dirent.h>
 #include <inttypes.h>

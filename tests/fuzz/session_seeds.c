@@ -1,7 +1,5 @@
-/* tests/fuzz/session_seeds.c - writes the seeds of session_fuzz: files of the real writer whose
- * pages are those that the target keeps.
- *
- * Usage: session_seeds FOLDER */
+/* tests/fuzz/session_seeds.c - session_seeds FOLDER writes the seeds of session_fuzz: files of the
+ * real writer whose pages are those that the target keeps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

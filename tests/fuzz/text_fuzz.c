@@ -1,7 +1,6 @@
 /* tests/fuzz/text_fuzz.c - any bytes as text: encode and decode give the text back, whole, cut into
- * streams, plain or not.
- *
- * The first byte chooses the pattern, the second where a plain span ends; the rest is the text. */
+ * streams, plain or not. The first byte chooses the pattern, the second where a plain span ends;
+ * the rest is the text. */
 #include "engine/text/normalize.h"
 #include "engine/text/utf8.h"
 #include "tests/fuzz/text_probe.h"

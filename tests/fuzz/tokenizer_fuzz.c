@@ -1,8 +1,6 @@
 /* tests/fuzz/tokenizer_fuzz.c - any bytes as tokenizer.json; what opens must encode and decode a
- * text without breaking a promise.
- *
- * The seeds declare few bytes, so a vocabulary is completed before the last step: else no mutation
- * would get as far as encoding. */
+ * text without breaking a promise. The seeds declare few bytes, so a vocabulary is completed before
+ * the last step: else no mutation would get as far as encoding. */
 #include "engine/formats/json.h"
 #include "engine/text/tokenizer_json.h"
 #include "engine/text/utf8.h"

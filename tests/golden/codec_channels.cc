@@ -1,10 +1,6 @@
 /* tests/golden/codec_channels.cc - formats that code values against their neighbours: int8 per
- * channel, and KIVI with its tail.
- *
- * Pages code the f16 rows that they kept while they were open, in groups of 32 or 64 tokens; the
- * reference codes f32 rows, int8 over all tokens. So the codec is compared with the reference, what
- * the kernels of kv_write close with the codec on f16 rows, and attention reads pages into which
- * the codes of the reference's rows were put by hand. */
+ * channel, and KIVI with its tail. Pages code the f16 rows that they kept while open, in groups of
+ * 32 or 64 tokens; the reference codes f32 rows, int8 over all tokens (tests/golden/README.md). */
 #include <algorithm>
 #include <cmath>
 

@@ -1,8 +1,6 @@
-/* tests/golden/codec_turbo.cc - Turbo: rows rotated by H D and coded by a codebook.
- *
- * The reference draws D, the engine's pages have their own (weir_kv_sign). Rows multiplied by both
- * have the same H D x, so pages hold the codes of the reference; what is read, multiplied by both
- * again, is its row. Signs are exact. */
+/* tests/golden/codec_turbo.cc - Turbo: rows rotated by H D and coded by a codebook. The reference
+ * draws D, pages have their own (weir_kv_sign): rows multiplied by both have the same H D x, and
+ * what is read, multiplied by both again, is the reference's row. Signs are exact. */
 #include <cmath>
 
 #include "kernels/abi/convert.h"

@@ -1,7 +1,6 @@
-/* tests/golden/main.cc - bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR]:
- * every case of the known formats found below DIR; --device: models run there, as with
- * kernels.device. Real vocabularies and templates are not stored: realvocab/fetch.py gets them and
- * prints the folder for --fetched. */
+/* tests/golden/main.cc - every case of the known formats below a folder: bazel run //tests:golden
+ * (tests/golden/README.md). --device: models run there, as with kernels.device. --fetched: real
+ * vocabularies and templates, which realvocab/fetch.py gets. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,8 +1,6 @@
 // The plugin's images against libomptarget and a driver that is played: every architecture gets its
-// image, kernels are found and launched.
-//
-// images_test           all architectures, each in a process of its own, for libomptarget looks
-// once images_test 89        one of them
+// image, kernels are found and launched. images_test [89]: all architectures, each in a process of
+// its own because libomptarget looks once, or one of them.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,10 +1,6 @@
-// The single source as a device would run it, against ref: the emulated device (host threads as GPU
-// threads), the offload build with x86 images, or a GPU through its plugin (first argument: the
-// plugin's file). No test framework: this runs on bare machines.
-//
-// --bench times the rows instead, --case TEXT keeps the cases whose names hold TEXT, --row TEXT the
-// rows, --teams N sets how many teams run at a time where the host plays the device, --capability N
-// is what the rows are told of the GPU that it plays. Exit code 0: all agree.
+// The single source as a device would run it, against ref: the emulated device, the offload build
+// with x86 images, or a GPU through its plugin. No test framework: this runs on bare machines.
+// Arguments: tests/README.md.
 #include <omp.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // Every row of the kernel table against ref, on every case of its op, with the row's own tolerance.
-//
 // Rows that this machine cannot run are skipped with the reason. A row that accepts no case at all
 // is a failure: it is untested.
 #include <gtest/gtest.h>

@@ -1,10 +1,6 @@
-/* tools/eval/constructed.c - the weights of constructed.h.
- *
- * The residual stream has three parts of n_kv_heads codes each, and one constant:
- *     E  the token's own code (embedding)    P  the code of the token before (layer 1)    O  what
- *        was recalled (layer 2)    1
- * All entries are -1, 0 or 1 as long as nothing is lost, so its length is known and the norms'
- * weights undo them. */
+/* tools/eval/constructed.c - the weights of constructed.h. The residual stream has three parts of
+ * n_kv_heads codes each, and a constant 1. All entries are -1, 0 or 1 as long as nothing is lost,
+ * so its length is known and the norms' weights undo them. */
 #include "tools/eval/constructed.h"
 
 #include <errno.h>
@@ -56,6 +52,8 @@ typedef struct weights {
     bool is_short; /* a tensor could not be allocated */
 } weights;
 
+/* E: the token's own code (embedding); P: the code of the token before (layer 1); O: what was
+ * recalled (layer 2); then the constant 1. */
 static int64_t part(const weights *w, int which)
 {
     return (int64_t)which * w->model->n_kv_heads * CODE;

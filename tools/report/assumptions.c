@@ -1,16 +1,14 @@
 /* tools/report/assumptions.c - the assumptions of the engine and of the seed analysis, and the
- * devices.
- *
- * Memory is what the driver reports as total (nvidia-smi, rocm-smi), not the round number of the
- * name: an L4 has 22.5 GiB with ECC on. Peaks are dense: half of what a data sheet gives "with
- * sparsity". GeForce cards multiply f16 at half rate when they sum in f32, which is the figure
- * used. */
+ * devices. */
 #include "tools/report/report.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MIB(n) ((int64_t)(n) << 20)
 #define GIB(n) ((int64_t)(n) << 30)
 
+/* Memory is what the driver reports as total (nvidia-smi, rocm-smi), not that of the name: an L4
+ * has 22.5 GiB with ECC on. Peaks are dense: half of a data sheet's "with sparsity". GeForce cards
+ * multiply f16 at half rate when they sum in f32, the figure used. */
 static const weir_report_gpu gpus[] = {
     { "RTX 5080", MIB(16303), 960e9, 112.6e12, "NVIDIA RTX Blackwell architecture paper" },
     { "RTX 3090", MIB(24576), 936e9, 71e12, "NVIDIA GA102 architecture paper" },

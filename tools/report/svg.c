@@ -1,9 +1,6 @@
 /* tools/report/svg.c - KV over context as a self-contained SVG plot: no script, no font file, no
- * style sheet.
- *
- * Both axes are logarithmic to base 2. A line per shape and format: the colour stands for the shape
- * (the format, if there is one shape), the dashes for the format. Every line is named at its right
- * end; names that would overlap are moved apart and connected to their line. */
+ * style sheet. Both axes are logarithmic to base 2, with a line per shape and format: the colour is
+ * the shape (the format, if there is one shape), the dashes the format. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,16 +1,6 @@
 /* engine/kv/policy/expected.c - the attention that future queries are expected to pay (Devoto et
- * al. 2025, Expected Attention). Queries before rotation are modelled as normal with mean mu and
- * covariance Sigma; those at the next F positions are rotated on average by
- *
- *   Rbar_f = m e^{i w_f (t + (F-1)/2)} sin(F w_f / 2) / (F sin(w_f / 2))
- *   mu'    = Rbar mu,  Sigma' = Rbar Sigma Rbar^T
- *   z_j    = c mu'.k_j + c^2 k_j' Sigma' k_j / 2
- *   score_j = (mean over the group of softmax_j z_j + epsilon) * |v_j|
- *
- * with m the magnitude of RoPE (Rbar is 1 for dims that are not rotated) and c the scale of the
- * logits. The sinks stay. State: sums of q and, with covariance, of q q^T for each query head, d (d
- * + 3) / 2 doubles. Queries of the sinks do not count. Cost: a quadratic form of d * d for each row
- * and query head; without covariance one dot product. */
+ * al. 2025, Expected Attention): score_j = (mean over the group of softmax_j z_j + epsilon) *
+ * |v_j|, z_j = c mu'.k_j + c^2 k_j' Sigma' k_j / 2 (docs/policies.md). */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
@@ -76,6 +66,8 @@ static void observe(
 
 /* ---- rotation -------------------------------------------------------------------------------- */
 
+/* Rbar_f = m e^{i w_f (t + (F-1)/2)} sin(F w_f / 2) / (F sin(w_f / 2)), the mean rotation of the
+ * next F positions; m: RoPE's magnitude. Dims that are not rotated keep their value. */
 static void mean_rotation(const weir_policy *policy, int64_t t, double *re, double *im)
 {
     const double n = (double)policy->options.future;
@@ -113,6 +105,8 @@ typedef struct moments {
     double *re, *im;
 } moments;
 
+/* mu' = Rbar mu and Sigma' = Rbar Sigma Rbar^T of one query head, with the factors c and c^2 /
+ * 2. */
 static void expect_head(
     const policy_call *call, const double *sums, double count, int64_t member, const moments *m,
     double *mean

@@ -1,16 +1,6 @@
-/* engine/kv/policy/first_keys.c - positions inside the cache (Xiao et al. 2023): the rows of the
- * cache have the positions 0 .. n - 1, and the query the next one, however long the sequence is.
- *
- *   key of row j of those that always stay = key at position j, rotated by e positions
- *   e: rows of the head that were evicted
- *
- * Attention depends on distances alone, and all distances are then those of the published form,
- * where the window's keys and the query are moved back instead. That would rotate every row at
- * every eviction; here only the first few are, from their original keys: no drift, whatever their
- * format. State: those keys, as in the pages before the first eviction, so that a sequence that is
- * recomputed or continued from cached pages has the same. Heads count their own rows. For methods
- * that leave gaps in several places (H2O as published) all rows after a gap would have to be
- * rotated: not implemented. */
+/* engine/kv/policy/first_keys.c - positions inside the cache (Xiao et al. 2023): the key of row j
+ * of those that always stay is the one at position j, rotated by the number of evicted rows of its
+ * head, always from the original key (docs/policies.md). */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,15 +1,6 @@
-/* engine/kv/policy/h2o.c - heavy hitters: rows that got the most attention so far (Zhang et al.
- * 2023, H2O).
- *
- *   score_j += sum of P_qj over the step's queries and the heads that share the set
- *
- * after every forward pass. S sinks and R recent rows stay, and of the middle the budget - S - R
- * rows with the highest scores. The published code has one set per KV head (scope=kv_head) and no
- * sinks; one set per layer sums over all heads. State: one f32 per row and set, gathered with the
- * rows. Cost: the sums. Raw sums favour old rows, which more queries have seen. normalise divides
- * by that number, then by the heads: with S = R = 0 at the end of a prompt this is
- * ObservedAttention, the policy `observed`. Peak: S + B + R + every - 1 rows after a step, one more
- * within it. */
+/* engine/kv/policy/h2o.c - heavy hitters (Zhang et al. 2023, H2O): score_j += sum of P_qj over the
+ * queries of a step and the heads of the set. Of all rows but sinks and recent ones those with the
+ * highest scores stay (docs/policies.md). */
 #include "engine/kv/policy/policy_ops.h"
 
 enum { SUM, FIRST_POSITION };

@@ -1,9 +1,6 @@
-/* engine/kv/policy/keydiff.c - keys unlike the others (Park et al. 2025, KeyDiff):
- *
- *   anchor = mean_j k_j / |k_j|        score_j = -cos(k_j, anchor)
- * State: none. Cost: two passes over the keys. With block > 0 as in the paper: the rows kept so far
- * and the next block are scored together, block by block, so a dropped row never comes back; this
- * needs scratch for the keys of one head. */
+/* engine/kv/policy/keydiff.c - keys that differ from the others (Park et al. 2025, KeyDiff): anchor
+ * = mean_j k_j / |k_j|, score_j = -cos(k_j, anchor). State: none. Cost: two passes over the keys
+ * (docs/policies.md). */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
@@ -135,6 +132,8 @@ static void drop_worst(policy_call *call, const policy_head *at, candidates *c)
     }
 }
 
+/* As in the paper: the rows that are kept so far and the next block are scored together, so a
+ * dropped row never comes back. */
 static weir_status score_blocks(policy_call *call, const policy_head *at, float *scores)
 {
     const weir_policy_shape *const shape = &call->policy->shape;

@@ -1,13 +1,6 @@
-/* engine/kv/policy/lagkv.c - rows that differ from the rows after them (Liang et al. 2025, LagKV).
- * After the sinks the rows are cut into partitions of `lag` rows; with the next partition as
- * reference, for keys and for values alike,
- *
- *   x'  = (x - min_ref) / (max_ref - min_ref) per channel
- *   u_j = softmax over the partition of the sample deviation of x'_j
- *   score_j = rank of (u^K_j + u^V_j) / 2 in the partition / lag
- *
- * Sinks, the last partition and what comes after it score 1. A channel that is constant in the
- * reference has no information: x' = 0. State: none. Cost: each partition is read twice. */
+/* engine/kv/policy/lagkv.c - rows that differ from the rows after them (Liang et al. 2025, LagKV):
+ * partitions of `lag` rows, each scaled by the minima and maxima of the next one. Rows score by the
+ * rank of their deviation, of keys and of values (docs/policies.md). */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
@@ -45,6 +38,8 @@ static void include(side *s, int64_t n, bool is_first)
         }
 }
 
+/* x' = (x - min_ref) / (max_ref - min_ref) per channel; a constant channel has no information:
+ * 0. */
 static void finish(side *s)
 {
     for (int64_t d = 0; d < s->dim; d++)
@@ -88,6 +83,8 @@ static weir_status read_reference(
     return WEIR_OK;
 }
 
+/* score_j = rank of (u^K_j + u^V_j) / 2 in the partition / lag, u: softmax over the partition of
+ * the sample deviation of x'_j. */
 static weir_status score_partition(
     policy_call *call, const policy_head *at, int64_t first, int64_t lag, side *k, side *v,
     float *scores

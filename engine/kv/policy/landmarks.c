@@ -1,16 +1,6 @@
-/* engine/kv/policy/landmarks.c - a window and a bank of rows whose values are unlike one another
- * (Maio 2026, CoDA-GQA-L's exact bank), for models that were trained without it: no differential
- * term, no prototypes, and no trained gate.
- *
- * Rows that leave the window of the last budget - S - M rows are considered from the oldest on.
- * With c the greatest cosine of a row's value with those in the bank of M rows:
- *
- *   c < novelty   the row takes a free place, or that of the least recently matched row
- *   else          the nearest row was matched again, and this one is not kept
- * gate=norm skips rows whose values are shorter than half the mean: they add little to attention. S
- * sinks, the bank and the latest rows stay. State: none; matches with evicted rows are forgotten.
- * Each KV head has its own bank, where the package has one for all heads. Cost: the values once, or
- * twice with gate=norm, and M products for each row outside the window. */
+/* engine/kv/policy/landmarks.c - a window, and a bank of rows whose values differ from each other:
+ * the exact bank of CoDA-GQA-L (Maio 2026) for models that were trained without it
+ * (docs/policies.md). Each KV head has its own bank. State: none. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
@@ -81,7 +71,9 @@ static int64_t find_place(const bank *b)
     return place;
 }
 
-/* Considers a row for the bank; `value` is replaced by its direction. */
+/* Considers a row for the bank: if its cosine with all rows there is below `novelty` it takes a
+ * free place, or that of the least recently matched row; else it matches the nearest row. `value`
+ * is replaced by its direction. */
 static void judge(bank *b, int64_t row, float *value)
 {
     const float inverse = 1.0f / fmaxf(sqrtf(policy_dot(value, value, b->dim)), 1e-6f);
@@ -98,6 +90,7 @@ static void judge(bank *b, int64_t row, float *value)
     b->n += place == b->n;
 }
 
+/* Mean length of values. With gate=norm rows below half of it are skipped: they add little. */
 static weir_status mean_length(
     policy_call *call, const policy_head *at, int64_t end, float *tile, double *mean
 )

@@ -1,17 +1,6 @@
 /* engine/kv/policy/rkv.c - important rows that are not near-duplicates (Cai et al. 2025, R-KV):
- *
- *   imp_j   = SnapKV's decode score
- *   C       = cosines of all keys, zero diagonal; in each row i the entry of the last column above
- *             tau is set to 0 (column 0 if there is none), so the newest of a kind is not penalised
- *   red_j   = softmax_j(mean_i C_ij), over all rows
- *   score_j = lambda * imp_j - (1 - lambda) * red_j
- *
- * The last w rows stay. Keys are the rotated ones of the cache. State: the last w queries.
- *
- * The sum of a column is one product of its direction with the sum of all. Only the last column
- * above tau needs pairs: C is symmetric, so one product of i < j gives row i a column after it and
- * row j one before it. Columns are visited from the last back, until every row has found its own:
- * most keys have a near one soon; keys that are all unlike cost n * n / 2 products. O(n) memory. */
+ * score_j = lambda * imp_j - (1 - lambda) * red_j, imp: SnapKV's decode score, red: softmax_j of
+ * the mean cosine with all keys, without the last column above tau (docs/policies.md). */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"
@@ -168,8 +157,9 @@ static bool any_open(const duplicate *found, const duplicate *or_found, int64_t 
     return false;
 }
 
-/* Blocks of rows j from the last, each with all rows before it, from the last; a row's first hit is
- * its last column. */
+/* C is symmetric: one product of i < j gives row i a column after it and row j one before it.
+ * Blocks of rows j from the last, each with all rows before it, from the last; a row's first hit is
+ * its last column. Ends when all have theirs; n * n / 2 products if keys are all unlike. */
 static weir_status find_duplicates(const kinship *k)
 {
     for (int64_t i = 0; i < k->at->n; i++) k->after[i].column = k->before[i].column = -1;

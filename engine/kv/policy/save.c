@@ -1,11 +1,5 @@
-/* engine/kv/policy/save.c - a policy's state as bytes, little-endian:
- *
- *   u32 magic "WPOL", u32 version, u64 digest[2] of options and shape
- *   i64 forwards, next position, observed, keys held
- *   for each layer and set: i64 rows, f32 values [row_values, rows]
- *   for each layer: f32 queries [in the ring, query heads, key_dim], oldest first; f64 sums;
- *       f32 keys [KV heads, held, key_dim]
- *   u64 XXH3 of all bytes before */
+/* engine/kv/policy/save.c - a policy's state as bytes, little-endian: header, for each layer its
+ * sets, queries, sums and keys, then XXH3 of all bytes before. Layout: docs/policies.md. */
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>

@@ -1,14 +1,10 @@
 /* engine/kv/policy/scissorhands.c - rows that were important stay important (Liu et al. 2023,
- * Scissorhands):
- *
- *   I_j = how often row j got less than the mean attention 1 / n, over the last steps and the heads
- *   that share the set       score_j = -I_j
- * The last rows stay. The paper evicts in bursts of half the budget: its budget is budget + every
- * here, its m is `every`. History is kept in two halves: between history / 2 and history steps
- * count, for 8 bytes per row and set. A ring of single steps would be exact for `history` bits per
- * row. A prompt's chunk is one step of many queries. Cost: the counts. */
+ * Scissorhands): score_j = -(how often row j got less than the mean attention 1 / n), over the last
+ * steps and the heads of the set (docs/policies.md). */
 #include "engine/kv/policy/policy_ops.h"
 
+/* History is kept in two halves: between history / 2 and history steps count, for 8 bytes per row
+ * and set. */
 enum { EARLIER, NOW };
 
 static void layout(

@@ -1,13 +1,6 @@
 /* engine/kv/policy/sinks.c - the first rows and the latest ones (Xiao et al. 2023, StreamingLLM),
- * also for streaming heads only (Xiao et al. 2024, DuoAttention).
- *
- *   score_j = 0 for S <= j < S + (n - budget), else 1
- * so S sinks and the last budget - S rows stay. State: none. Cost: none. The middle is lost by
- * design. Rows keep their positions, and the distance to the sinks grows with the sequence; with
- * positions=cache the sinks follow the window (first_keys.c), as published, which stays within the
- * trained distance. A prompt longer than the budget is attended whole and trimmed at its end, or
- * with in_prompt chunk by chunk, which gives other rows. Runs every 64 rows: moving the window at
- * every row costs as much as reading it. */
+ * also for streaming heads only (Xiao et al. 2024, DuoAttention): score_j = 0 for S <= j < S + (n -
+ * budget), else 1. State and cost: none (docs/policies.md). */
 #include "engine/kv/policy/policy_ops.h"
 
 static void layout(

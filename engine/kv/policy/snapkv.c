@@ -1,15 +1,6 @@
-/* engine/kv/policy/snapkv.c - rows that the last queries attend to, with their neighbours (Li et
- * al. 2024, SnapKV). Three published reductions:
- *
- *                  softmax                            w queries  pooling  group
- *   kvpress  (4.2) each query head, all rows, causal  mean       mean     mean
- *   original (4.1) the same                           sum        mean     none; here the sum
- *   decode   (4.3) greatest logit of the group,       mean       max      before the softmax
- *                  without the last w rows
- *
- * The last w rows stay. State: the last w rotated queries of each layer, so a prompt in chunks
- * gives the same result as a whole one. Cost: two passes of w dot products per row and query
- * head. */
+/* engine/kv/policy/snapkv.c - rows that the last w queries attend to, with their neighbours (Li et
+ * al. 2024, SnapKV), in three published forms: kvpress, original, decode (docs/policies.md). The
+ * last w rows stay. State: the last w rotated queries; chunks give what a whole prompt gives. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"

@@ -1,18 +1,14 @@
-/* engine/kv/policy/state.c - a policy's state of one sequence, as one block without pointers:
- *
- *   header   weir_policy_state
- *   lengths  int64 [layers, sets]: number of rows with values         sets: 1 per layer, or one
- *            per KV head
- *   values   f32 [layers, sets, row_values, max_rows]
- *   ring     f32 [layers, ring, query heads, key_dim], the query at position p in entry p % ring
- *   sums     f64 [layers, sums]
- *   keys     f32 [layers, KV heads, first_keys, key_dim] before rotation to follow the window
- * Forking is memcpy. New rows have values 0; values of evicted rows are removed. */
+/* engine/kv/policy/state.c - a policy's state of one sequence: one block without pointers, so a
+ * fork is a memcpy. New rows have values 0; values of evicted rows are removed. Layout:
+ * docs/policies.md. */
 #include <string.h>
 
 #include "engine/base/checked.h"
 #include "engine/kv/policy/plan.h"
 
+/* lengths int64 [layers, sets]; values f32 [layers, sets, row_values, max_rows]; ring f32 [layers,
+ * ring, query heads, key_dim]: position p in entry p % ring; sums f64 [layers, sums]; keys f32
+ * [layers, KV heads, first_keys, key_dim], before rotation. Sets: one per layer or per KV head. */
 typedef struct parts {
     size_t lengths, values, ring, sums, keys, end; /* offsets */
 } parts;

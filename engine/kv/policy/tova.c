@@ -1,8 +1,6 @@
-/* engine/kv/policy/tova.c - rows that the last query attends to (Oren et al. 2024, TOVA):
- *
- *   score_j = mean over all heads of a layer of P_j of the last query; the last row stays
- * One set of rows per layer. While decoding, the row with the lowest score is dropped in each step
- * (every=1). State: one f32 per row, rewritten in every step. Cost: the mean. */
+/* engine/kv/policy/tova.c - rows that the last query attends to (Oren et al. 2024, TOVA): score_j =
+ * mean over all heads of a layer of P_j of the last query. The last row stays; one set of rows per
+ * layer. State: one f32 per row, rewritten in every step. */
 #include <math.h>
 
 #include "engine/kv/policy/policy_ops.h"

@@ -1,19 +1,6 @@
 /* engine/kv/policy/tri_scores.c - TriAttention's score of a key: what queries at later distances
- * would give it if each were the mean of its head's queries.
- *
- *   S_trig(delta) = sum_f |q_f| |k_f| cos(w_f (t - p + delta) + arg(q_f conj k_f))
- *                 = sum_f Re(q_f e^{i w_f (t + delta)} conj(K_f)),  K_f = k_f e^{i w_f p}
- *
- * with k_f before rotation, p its position, and K_f as cached. So the mean over the distances is
- * one dot product with W_f = q_f e^{i w_f t} G_f, G_f = mean of e^{i w_f delta}: no position, no
- * angle per key. W is computed in double, as w_f (t + delta) reaches 1e5 and more. The maximum over
- * the distances takes 17 products.
- *
- *   S_norm = sum_f (a_f - |q_f|) |K_f|,  where the group shares the lengths of a key
- *
- * RoPE's magnitude m is on queries and keys; cached keys have it, so each part is multiplied by it
- * once more. Dims that are not rotated add their mean's dot product. Cost: a dot product of d and
- * one of d / 2 for each key and query head, and d / 2 square roots per key. */
+ * would give it if each were the mean of its head's queries, S_trig + S_norm (docs/policies.md).
+ * Cost: d + d / 2 products per key and query head, d / 2 square roots per key. */
 #include "engine/kv/policy/tri_scores.h"
 
 #include <math.h>
@@ -23,6 +10,7 @@
 /* table [2, bands]: real and imaginary parts of G. */
 int64_t tri_table_size(const weir_policy_shape *shape) { return shape->rotary_dim; }
 
+/* G_f = mean of e^{i w_f delta} over the distances. */
 void tri_prepare(const weir_policy *policy, double *table)
 {
     const int64_t n_bands = policy->shape.rotary_dim / 2;
@@ -38,6 +26,9 @@ void tri_prepare(const weir_policy *policy, double *table)
     }
 }
 
+/* W_f = q_f e^{i w_f t} G_f in double, as w_f (t + delta) reaches 1e5 and more. S_trig is then one
+ * dot product with the cached key, S_norm = sum_f (a_f - |q_f|) |K_f| one with its lengths. Cached
+ * keys have RoPE's magnitude m, so each part is multiplied by it once more. */
 void tri_weights(
     const weir_policy *policy, int64_t layer, int64_t query_head, int64_t t, int offset,
     float *weight, float *length

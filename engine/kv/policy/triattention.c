@@ -1,15 +1,6 @@
 /* engine/kv/policy/triattention.c - rows that later queries would attend to, scored by keys and the
- * model's query statistics alone (TriAttention). Scores of single query heads: tri_scores.c.
- *
- * Candidates are rows that are not pinned, sink or recent. z: scores of one query head over them,
- * less their mean, by their deviation. Votes:
- *   per_head        u_j = mean over layers of the greatest z of the group: one set per KV head, the
- *                   same in all layers
- *   per_layer_head  u_j = the greatest z of the group (or group=mean): separate sets
- *   union           u_j = the greatest z of all heads of all layers: one set for all
- * Heads without statistics do not vote. The runs of the paper pin the prompt (pin_prompt=true) and
- * have no sinks; one server keeps 128 recent rows. State: none. t is the position in the sequence,
- * not a number of rows. */
+ * model's query statistics alone (TriAttention). Heads vote for sets of rows (docs/policies.md);
+ * tri_scores.c scores a single query head. State: none. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -47,7 +38,8 @@ static weir_status check(
 
 /* ---- votes ----------------------------------------------------------------------------------- */
 
-/* u [at->n] of one (layer, KV head). */
+/* u [at->n] of one (layer, KV head): the greatest z of its group, or their mean. z: the scores of
+ * one query head, less their mean, by their deviation. Heads without statistics do not vote. */
 static weir_status vote(policy_call *call, const policy_head *at, float *u)
 {
     const weir_policy *const policy = call->policy;

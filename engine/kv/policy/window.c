@@ -1,9 +1,6 @@
-/* engine/kv/policy/window.c - the attention of the last queries: softmax sums in two passes over
- * tiles of keys, so that logits are not stored, and the pooling of the sums.
- *
- * Pass 1 finds each query's maximum logit and the sum of exponentials, pass 2 computes the logits
- * again and adds probabilities per row. Two times the dot products, O(rows) memory. Queries are
- * those of the ring; query i of w sees rows [0, n - w + i]. */
+/* engine/kv/policy/window.c - attention of the last queries: softmax sums in two passes over tiles
+ * of keys, and the pooling of the sums. Pass 1: maximum and sum of exponentials; pass 2: logits
+ * again, added as probabilities. Twice the dot products, O(rows) memory (docs/policies.md). */
 #include <math.h>
 #include <string.h>
 

@@ -1,14 +1,6 @@
-/* engine/kv/prefix/children.c - the children of a node, as a binary tree over the bits of their
- * tokens (a crit-bit tree, or PATRICIA).
- *
- * Each branch names the first bit in which its two sides differ; what is below it is equal up to
- * there. Following the bits of some tokens leads to a child that shares the longest prefix with
- * them, which may be all of them. Branches on the way are in order of (word, bit from the highest
- * down), so a way has at most 64 * 32 of them, whatever tokens clients send, and about the
- * logarithm of the number of siblings if they are random.
- *
- * n siblings have n - 1 branches, each stored in a sibling; one sibling stores none. The branch
- * that a node stores is on the way to it. */
+/* engine/kv/prefix/children.c - the children of a node, as a crit-bit tree (PATRICIA) over the bits
+ * of their tokens. A branch names the first bit in which its two sides differ; n siblings have
+ * n - 1 branches, each stored in a sibling below it (docs/decisions/0040). */
 #include "engine/kv/prefix/prefix_internal.h"
 
 static int32_t n_words(const node *n) { return n->n_tokens > 0 ? n->n_tokens : RUN; }
@@ -19,7 +11,9 @@ static int side_of(const branch *at, const int32_t *words, int32_t n)
     return at->word < n ? (int)((uint32_t)words[at->word] >> at->bit & 1) : 0;
 }
 
-/* A child with the longest common prefix, which may be empty. There is one. */
+/* Follows the bits of the tokens to a child with the longest common prefix, which may be empty.
+ * Branches on the way are in order of (word, bit from the highest down): at most 64 * 32 of them,
+ * whatever clients send; about the logarithm of the siblings for random tokens. */
 static int32_t follow(const weir_prefix *p, int32_t at, const int32_t *words, int32_t n)
 {
     for (; at < 0; ++*p->visits) {

@@ -1,8 +1,6 @@
-/* engine/kv/prefix/states.c - recurrent states: acquired, on a node, pinned there.
- *
- * An entry of a node is in four lists: the node's, that of all children of the node's parent, which
- * matching goes through, that of the states after the one before it, and the order of its rank
- * (state_order.c). */
+/* engine/kv/prefix/states.c - recurrent states: acquired, on a node, pinned there. An entry of a
+ * node is in four lists: the node's, that of all children of its parent (for matching), that of the
+ * states after the one before it, and the order of its rank (state_order.c). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,6 @@
 /* engine/model/blocks/attention.c - grouped-query attention (Ainslie et al. 2023), with the options
  * that published models use: biases, RMS norm on q and k, partial RoPE in both pairings, a sliding
- * window, and Qwen3.5's output gate.
- *
- *   q, k, v = W_q x, W_k x, W_v x          q per head [query | gate] with q_gate
- *   q, k    = rope(norm(q)), rope(norm(k)) k and v go to the KV pages
- *   out     = W_o (softmax(q K^T / sqrt(hd)) V * sigmoid(gate)) */
+ * window, and Qwen3.5's output gate. */
 #include <math.h>
 
 #include "engine/model/blocks/attend.h"
@@ -56,6 +52,9 @@ static int64_t scratch_elements(
                      weir_heads_width(shape, options));
 }
 
+/* q, k, v = W_q x, W_k x, W_v x; q, k = rope(norm(q)), rope(norm(k)); k and v go to the KV pages;
+ * out = W_o (softmax(q K^T / sqrt(hd)) V * sigmoid(gate)).
+ * With q_gate W_q x is per head [query | gate]. */
 static weir_status forward(
     const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
 )

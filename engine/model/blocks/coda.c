@@ -1,17 +1,6 @@
 /* engine/model/blocks/coda.c - CoDA-GQA-L (Maio 2026): differential attention over a memory of
- * fixed size per sequence, whatever the context length.
- *
- * The memory is a ring of the most recent rows, a bank of exact rows and a bank of prototypes
- * (kernels/abi/coda.h); nothing else is kept.
- *
- *   a step     in decode: its row is written, which may move the oldest from the ring to the
- *              banks, then it attends to the whole memory
- *   a block    of prompt rows: they attend to the whole memory and, causally, to each other;
- *              then they are written together
- *
- * Blocks end at multiples of block_rows of the sequence, so a prompt has the same bits if it is cut
- * there. Rows of a block follow the state's in pages of the step: only the state's last page, if
- * not full, is copied. Zeroed memory is a state without tokens. */
+ * fixed size per sequence: a ring, a bank of exact rows and one of prototypes (kernels/abi/coda.h,
+ * docs/models/coda.md, docs/decisions/0022). Zeroed memory is a state without tokens. */
 #include <math.h>
 #include <string.h>
 
@@ -157,8 +146,8 @@ static weir_status attend(const memory_pass *p, const weir_kv_segment *segments,
     return weir_attention(p->step->stream, &args);
 }
 
-/* The state's full pages, then those of the block, the first of which begins with the rest of the
- * state. */
+/* The state's full pages, then those of the block in pages of the step, the first of which begins
+ * with the rest of the state: only the state's last page, if not full, is copied. */
 static weir_kv_segment behind_state(
     const memory_pass *p, const weir_coda_state *state, int64_t first, int64_t n
 )
@@ -186,6 +175,9 @@ static weir_kv_segment behind_state(
                               .n_heads = (int32_t)p->layer.n_kv_heads };
 }
 
+/* A block of prompt rows: they attend to the whole memory and, causally, to each other; then they
+ * are written together. Blocks end at multiples of block_rows of the sequence, so a prompt that is
+ * cut there has the same bits. */
 static weir_status run_block(const memory_pass *p, void *memory, int64_t first, int64_t n)
 {
     const int64_t hd = p->layer.head_dim, width = p->layer.n_kv_heads * hd;
@@ -228,7 +220,8 @@ static weir_status run_blocks(const memory_pass *p, const weir_recurrent_segment
     return WEIR_OK;
 }
 
-/* Computes steps [0, n) of p->writes, all sequences together. */
+/* Computes steps [0, n) of p->writes, all sequences together: a row is written first, which may
+ * move the oldest one from the ring to the banks, then it attends to the whole memory. */
 static weir_status run_steps(const memory_pass *p, int64_t n)
 {
     const int64_t heads = p->layer.n_kv_heads;

@@ -1,15 +1,6 @@
 /* engine/model/blocks/gated_delta_net.c - the linear-attention mixer of Qwen3.5 (Yang et al. 2024,
- * "Gated Delta Networks").
- *
- * Per sequence and layer it has a state of fixed size, whatever the context length: the last (taps
- * - 1) conv inputs and one [k_dim, v_dim] matrix per V head. It has no KV rows, no positions and
- * nothing to evict; a rewind needs a snapshot.
- *
- *   qkv = W_qkv x      z = W_z x      a = W_a x      b = W_b x
- *   q, k, v = split(silu(conv(qkv)))
- *   S   <- exp(g) S + beta k (v - S^T k)^T      o = S^T q
- *          g = a_neg * softplus(a + dt), beta = sigmoid(b)
- *   out = W_out (rmsnorm(o) * weight * silu(z)) */
+ * "Gated Delta Networks"). State per sequence: the last (taps - 1) conv inputs and a [k_dim, v_dim]
+ * matrix per V head; no KV rows; a rewind needs a snapshot (docs/models/qwen35.md). */
 #include "engine/model/blocks/layer_ops.h"
 
 typedef struct weights {
@@ -93,6 +84,9 @@ typedef struct recurrent_arrays {
     float *out;
 } recurrent_arrays;
 
+/* q, k, v = split(silu(conv(W_qkv x))); S <- exp(g) S + beta k (v - S^T k)^T; o = S^T q, with
+ * g = a_neg * softplus(W_a x + dt), beta = sigmoid(W_b x). `forward` ends with
+ * out = W_out (rmsnorm(o) * weight * silu(W_z x)). */
 static weir_status run_round(
     const weir_shape *shape, const void *options, const weights *w, const weir_step *step,
     const weir_recurrent_round *round, const recurrent_arrays *x

@@ -1,9 +1,6 @@
 /* engine/text/jinja/methods.c - methods of lists and dictionaries, and the lookup of methods by
- * name. All of Python's method names are known, so that they hide dictionary keys of the same name
- * as in Python; those that templates do not need fail when called.
- *
- * append, pop and other methods change a list or a dictionary. Jinja2's immutable sandbox forbids
- * this, but published templates do it. */
+ * name. All names of Python's methods are known, so they hide dictionary keys of the same name as
+ * in Python; those that templates do not need fail when called. */
 #include "engine/text/jinja/methods.h"
 
 #include <string.h>
@@ -22,6 +19,8 @@ weir_status weir_jinja_method_int(weir_jinja_method_call *c, size_t i, int64_t a
 
 /* ---- lists and dictionaries ------------------------------------------------------------------ */
 
+/* Methods change a list or a dictionary, as published templates do; Jinja2's immutable sandbox
+ * forbids it. */
 static weir_status list_append(weir_jinja_method_call *c)
 {
     *c->out = weir_jinja_none();

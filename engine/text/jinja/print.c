@@ -1,5 +1,4 @@
 /* engine/text/jinja/print.c - values as text: Python's str() and repr(), and JSON like json.dumps.
- *
  * Brackets and commas of a user's container count as user text, so the output of tojson for it is
  * one span. */
 #include <math.h>

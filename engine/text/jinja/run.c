@@ -1,7 +1,6 @@
-/* engine/text/jinja/run.c - runs statements: printing, branches, loops, assignments, macros.
- *
- * Scopes are those of Jinja2: each iteration of a loop, each macro and each block that captures
- * text has its own; `if` has none. */
+/* engine/text/jinja/run.c - runs statements: printing, branches, loops, assignments, macros. Scopes
+ * are those of Jinja2: each iteration of a loop, each macro and each block that captures text has
+ * its own; `if` has none. */
 #include <string.h>
 
 #include "engine/text/jinja/state.h"

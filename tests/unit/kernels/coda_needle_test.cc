@@ -1,7 +1,6 @@
 // tests/unit/kernels/coda_needle_test.cc - a needle in long random sequences: a row of a new value
-// and an open gate is still there, as it came, at the end.
-//
-// More than 1,000 sequences by WEIR_NEEDLE_TEXTS=3000 in the environment (bazel test --test_env).
+// and an open gate is still there, as it came, at the end. WEIR_NEEDLE_TEXTS=3000 in the
+// environment: more than 1,000 sequences (tests/README.md).
 #include <atomic>
 #include <cstdlib>
 #include <thread>

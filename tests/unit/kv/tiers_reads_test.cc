@@ -10,10 +10,9 @@ namespace {
 
 using namespace tiers;
 
-/* A thread waits for the disk, as one does that saves a sequence: the engine's thread frees, moves
- * and takes pages meanwhile, also the page that is read, and its place in the file is not used
- * before the read has ended. With a device the file has a buffer of its own on the way, which is
- * not needed for that. */
+/* A thread waits for the disk, as when it saves a sequence: the engine's thread frees, moves and
+ * takes pages meanwhile, also the page that is read, whose place in the file is not used before the
+ * read has ended. With a device the file has a buffer of its own, not needed for that. */
 class SlowReads : public Tiers, public ::testing::WithParamInterface<bool> {};
 INSTANTIATE_TEST_SUITE_P(Device, SlowReads, ::testing::Bool());
 

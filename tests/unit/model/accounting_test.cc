@@ -1,11 +1,6 @@
-/* What the process takes is in the ledger: this program's malloc family and anonymous mmap stand
- * before libc's and count live bytes, and opening an engine, or computing with it, may not take
- * more than a small constant that no account knows.
- *
- * The constant is for what does not grow with model, configuration or requests: libomp's teams, the
- * table of kernels, paths, locks. What oneDNN compiles for each number of rows of a dense product
- * is on no account (README), so computing is looked at with quantised weights. Sanitizer builds
- * bring their own allocator and skip these tests. */
+/* What the process takes is in the ledger: this program's malloc family and anonymous mmap count
+ * live bytes in place of libc's. Opening an engine, or computing with it, may take no more than a
+ * small constant that no account knows (tests/README.md). */
 #include <errno.h>
 #include <jansson.h>
 #include <malloc.h>

@@ -1,10 +1,6 @@
-/* A warm step allocates nothing: this program's malloc family and mmap stand before libc's and
- * count, in all threads, while armed.
- *
- * One exemption, by owner, printed and bounded: libdnnl's argument map of dnnl_primitive_execute,
- * which must be given back within the section, so that nothing grows. libomp allocates for `teams`,
- * for regions of one thread and for `omp for`: kernels use none of them. Sanitizer builds bring
- * their own allocator and skip these tests. */
+/* A warm step allocates nothing: this program's malloc family and mmap count, in place of libc's
+ * and in all threads, while armed. One exemption, by owner, printed and bounded: libdnnl's argument
+ * map (tests/README.md). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>

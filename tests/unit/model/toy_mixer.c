@@ -1,8 +1,6 @@
-/* tests/unit/model/toy_mixer.c - attention with keys of 24 and values of 16 elements, and an echo:
- * a running mean of its inputs, which it adds to its output.
- *
- *   q, k, v = W_q x, W_k x, W_v x      q, k = rope(norm(q)), rope(norm(k))
- *   s       = s + decay (x - s)        out  = W_out attention(q, k, v) + s */
+/* tests/unit/model/toy_mixer.c - attention with keys of 24 and values of 16 elements, and an echo s
+ * (a running mean of its inputs). q, k = rope(norm(W_q x)), rope(norm(W_k x)), v = W_v x,
+ * s = s + decay (x - s), out = W_out attention(q, k, v) + s. */
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
-/* Positions in the cache, as published: the rows that are held have the positions 0 .. n - 1, and
- * the query the next. The oracle computes that from scratch, every key rotated from where the
- * sequence has it to its place, and the next tokens at the positions after it: the engine rotates
- * the first rows only. */
+/* Positions in the cache, as published: rows that are held have the positions 0 .. n - 1, the query
+ * the next. The oracle rotates every key from its position in the sequence to its place, and puts
+ * the next tokens after it; the engine rotates the first rows only. */
 #include "tests/unit/schedule/oracle.h"
 
 namespace oracle {

@@ -1,8 +1,6 @@
 // Thousands of random schedules with a forward pass that computes no matrices, each a function of
-// its seed. WEIR_SIMULATOR_SCHEDULES: how many (2500; 200 with a sanitizer); WEIR_SIMULATOR_SEED:
-// the first of them; WEIR_SIMULATOR_SECONDS: stop after this time. One schedule with all that
-// happens: WEIR_SIMULATOR_SCHEDULES=1 WEIR_SIMULATOR_SEED=N WEIR_SIMULATOR_LOG=1;
-// WEIR_SIMULATOR_JOBS and WEIR_SIMULATOR_FEATURES (schedule.h) make it smaller.
+// its seed (docs/decisions/0050). Variables that choose how many, the seed, the time, the log and
+// fewer jobs or features: tests/README.md.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
