@@ -58,8 +58,8 @@ static weir_status check_source(const weir_matrix_source *source, weir_error *er
     return WEIR_OK;
 }
 
-/* oneDNN if this stream's level has a packed kernel of it, which is the fastest; else our own
- * panels, which keep the file's bits. */
+/* oneDNN if this stream's level has a packed kernel of it, which is the fastest; else, and for
+ * grouped products, our own panels, which keep the file's bits. */
 static weir_status plan_dense(
     weir_weight *plan, const weir_caps *caps, const weir_matrix_source *source, bool fast
 )
@@ -68,7 +68,7 @@ static weir_status plan_dense(
     plan->layout = WEIR_LAYOUT_ONEDNN;
     plan->dtype = half ? WEIR_BF16 : WEIR_F32;
     const weir_status status =
-        (half ? caps->avx512_bf16 : caps->x86_v4)
+        !source->is_grouped && (half ? caps->avx512_bf16 : caps->x86_v4)
             ? weir_onednn_plan(&plan->bytes, plan->dtype, source->n_out, source->n_in)
             : WEIR_EUNSUPPORTED;
     if (status != WEIR_EUNSUPPORTED) return status;

@@ -20,6 +20,8 @@ typedef struct weir_matrix_source {
     const void *data;
     int64_t n_out, n_in;
     weir_dtype dtype;
+    /* Multiplied in groups of rows: not packed for oneDNN, whose kernels take one matrix a call. */
+    bool is_grouped;
 } weir_matrix_source;
 
 /* Computes layout and bytes of packing, for the memory plan. Returns EUNSUPPORTED for a dtype

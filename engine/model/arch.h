@@ -60,15 +60,21 @@ typedef struct weir_block_use {
     const weir_block *block;
     void *options;
 } weir_block_use;
-/* Reads [block.NAME] with the options for this container, and its [ffn].
- * Close both afterwards, also after an error. */
+/* Reads [block.NAME] with the options for this container, and [ffn.FFN_NAME]; ffn_name NULL: the
+ * block's own. Close both afterwards, also after an error. */
 WEIR_MUST_CHECK weir_status weir_arch_block(
-    const weir_arch *arch, const char *name, weir_container container, weir_block_use *mixer,
-    weir_block_use *ffn, weir_error *error
+    const weir_arch *arch, const char *name, const char *ffn_name, weir_container container,
+    weir_block_use *mixer, weir_block_use *ffn, weir_error *error
 );
 void weir_block_use_close(weir_block_use *use);
 /* The name of each layer's block, borrowed; names [n_layers]. */
 WEIR_MUST_CHECK weir_status weir_arch_layers(
+    const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
+    const char **names, weir_error *error
+);
+/* The name of each layer's [ffn.NAME] by the rule [layers] ffn, borrowed; NULL: there is none.
+ * names [n_layers]. */
+WEIR_MUST_CHECK weir_status weir_arch_ffns(
     const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
     const char **names, weir_error *error
 );

@@ -12,13 +12,12 @@ static const member arch_keys[] = {
     { "match", FORM_LIST, DIFFERS }, { "prefixes", FORM_LIST, ONCE },
     { "skip", FORM_LIST, DIFFERS },  { 0 }
 };
-static const member shape_keys[] = { { "gguf", FORM_NAMES, ONCE },
-                                     { "gguf_minus", FORM_NAMES, ONCE },
-                                     { "gguf_over", FORM_NAMES, ONCE },
-                                     { "hf", FORM_NAMES, ONCE },
-                                     { "hf_times", FORM_TEXT, ONCE },
-                                     { "default", FORM_DEFAULT, ONCE },
-                                     { 0 } };
+static const member shape_keys[] = {
+    { "gguf", FORM_NAMES, ONCE },      { "gguf_minus", FORM_NAMES, ONCE },
+    { "gguf_over", FORM_NAMES, ONCE }, { "gguf_times", FORM_TEXT, ONCE },
+    { "hf", FORM_NAMES, ONCE },        { "hf_times", FORM_TEXT, ONCE },
+    { "default", FORM_DEFAULT, ONCE }, { 0 }
+};
 static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS }, { 0 } };
 static const member mask_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                     { "hf", FORM_TEXT, ONCE },
@@ -33,12 +32,11 @@ static const member interval_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                         { "last", FORM_TEXT, NEEDED },
                                         { "others", FORM_TEXT, NEEDED },
                                         { 0 } };
-static const member tensor_keys[] = {
-    { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
-    { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },
-    { "hf_transform", FORM_TEXT, ONCE }, { "or", FORM_TEXT, ONCE },
-    { "optional", FORM_FLAG, ONCE },     { 0 }
-};
+static const member ffn_rule_keys[] = { { "gguf", FORM_TEXT, ONCE },
+                                        { "hf", FORM_TEXT, ONCE },
+                                        { "first", FORM_TEXT, NEEDED },
+                                        { "others", FORM_TEXT, NEEDED },
+                                        { 0 } };
 static const member refuse_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                       { "hf", FORM_TEXT, ONCE },
                                       { "unless", FORM_SCALARS, NEEDED },
@@ -151,6 +149,7 @@ static weir_status check_shape(const checker *c)
             return arch_unknown(c, source, "shape", "shape", name, shape_at, NULL);
         (void)snprintf(where, sizeof where, "shape] [%s", name);
         WEIR_TRY(arch_check_members(c, source, where, shape_keys));
+        WEIR_TRY(check_references(c, weir_toml_get(source, "gguf_times"), i));
         WEIR_TRY(check_references(c, weir_toml_get(source, "hf_times"), i));
         WEIR_TRY(check_references(c, weir_toml_get(source, "default"), i));
     }
@@ -162,6 +161,16 @@ const char *arch_key_at(const void *table, size_t index)
 {
     const char *key = NULL;
     return weir_toml_at(table, index, &key) != NULL ? key : NULL;
+}
+
+/* A name of [ffn.NAME]. */
+static weir_status check_names_ffn(const checker *c, const weir_toml_node *node)
+{
+    const weir_toml_node *const all = weir_toml_get(c->arch->root, "ffn");
+    const char *const name = weir_toml_string(node, NULL);
+    const weir_toml_node *const table = weir_toml_get(all, name);
+    if (table != NULL && weir_toml_type_of(table) == WEIR_TOML_TABLE) return WEIR_OK;
+    return arch_unknown(c, node, "layers] [ffn", "ffn", name, arch_key_at, all);
 }
 
 /* The texts of a node must be names of blocks. */
@@ -201,79 +210,16 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(arch_check_members(c, node, "layers] [interval", interval_keys));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "last")));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "others")));
+        } else if (strcmp(key, "ffn") == 0) {
+            WEIR_TRY(arch_check_members(c, node, "layers] [ffn", ffn_rule_keys));
+            WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "first")));
+            WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "others")));
         } else {
-            static const char *const known[] = { "pattern", "mask", "types", "interval", NULL };
+            static const char *const known[] = {
+                "pattern", "mask", "types", "interval", "ffn", NULL
+            };
             return arch_unknown(c, node, "layers", "key", key, text_at, known);
         }
-    }
-    return WEIR_OK;
-}
-
-/* ---- tensors --------------------------------------------------------------------------------- */
-/* Slots that the model itself binds (bind.c), in addition to those of its blocks. */
-static const char *const model_slots[] = {
-    "embed", "norm", "output", "rope.factors", "layer.mixer_norm", "layer.ffn_norm"
-};
-
-static const char *slot_at(const void *names, size_t index)
-{
-    const weir_arch *const arch = names;
-    const weir_block *block;
-    if (index < sizeof model_slots / sizeof *model_slots) return model_slots[index];
-    index -= sizeof model_slots / sizeof *model_slots;
-    for (size_t b = 0; (block = weir_block_at(arch->blocks, b)) != NULL; b++) {
-        for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
-            if (index-- == 0) return slot->name;
-        }
-    }
-    return NULL;
-}
-
-static bool is_per_layer(const char *slot)
-{
-    return strcmp(slot, "embed") != 0 && strcmp(slot, "norm") != 0 && strcmp(slot, "output") != 0 &&
-           strcmp(slot, "rope.factors") != 0;
-}
-
-/* `or` uses another slot's own names: one step, so there can be no cycle. */
-static weir_status check_or(const checker *c, const char *slot, const weir_toml_node *entry)
-{
-    const weir_toml_node *const node = weir_toml_get(entry, "or");
-    const char *const other = weir_toml_string(node, NULL);
-    char at[2 * TEXT_LENGTH], text[80];
-    if (other == NULL) return WEIR_OK;
-    const weir_toml_node *const instead = arch_get(c, "tensor", other);
-    const char *wrong = NULL;
-    if (!arch_is_listed(other, slot_at, c->arch))
-        return arch_unknown(c, node, "tensor", "slot after or", other, slot_at, c->arch);
-    if (strcmp(other, slot) == 0)
-        wrong = "is the slot itself";
-    else if (instead == NULL)
-        wrong = "has no entry in [tensor]";
-    else if (weir_toml_get(instead, "or") != NULL)
-        wrong = "has an `or` itself; name the last slot";
-    else if (is_per_layer(slot) != is_per_layer(other))
-        wrong = "belongs to layers where this slot does not, or vice versa";
-    if (wrong == NULL) return WEIR_OK;
-    return weir_error_set(
-        c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s", arch_place(at, node, "tensor"), slot,
-        arch_shown(text, other), wrong
-    );
-}
-
-static weir_status check_tensors(const checker *c)
-{
-    const weir_toml_node *const table = weir_toml_get(c->arch->root, "tensor");
-    for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char *slot;
-        const weir_toml_node *const entry = weir_toml_at(table, i, &slot);
-        char where[120];
-        if (!arch_is_listed(slot, slot_at, c->arch))
-            return arch_unknown(c, entry, "tensor", "slot", slot, slot_at, c->arch);
-        (void)snprintf(where, sizeof where, "tensor] [\"%s\"", slot);
-        if (arch_fits(entry, FORM_NAMES)) continue; /* the same names in both containers */
-        WEIR_TRY(arch_check_members(c, entry, where, tensor_keys));
-        WEIR_TRY(check_or(c, slot, entry));
     }
     return WEIR_OK;
 }
@@ -319,6 +265,6 @@ weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
     WEIR_TRY(arch_check_members(&c, weir_toml_get(arch->root, "rope"), "rope", rope_keys));
     WEIR_TRY(arch_check_blocks(&c));
     WEIR_TRY(check_layers(&c));
-    WEIR_TRY(check_tensors(&c));
+    WEIR_TRY(arch_check_tensors(&c));
     return check_refuse(&c);
 }

@@ -74,3 +74,6 @@ const char *arch_key_at(const void *table, size_t index);
 
 /* arch_check_blocks.c: [block.NAME] and [ffn]. */
 weir_status arch_check_blocks(const checker *c);
+
+/* arch_check_tensors.c: [tensor]. */
+weir_status arch_check_tensors(const checker *c);

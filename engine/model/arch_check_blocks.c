@@ -153,7 +153,8 @@ static weir_status check_ffns(const checker *c)
     return weir_error_set(c->error, WEIR_ECONFIG, "%s has no kind", arch_place(at, all, "ffn"));
 }
 
-/* A block must name an FFN of [ffn.NAME] if and only if there are such. */
+/* A block must name an FFN of [ffn.NAME] if and only if there are such, and [layers] has no rule
+ * for them. */
 static weir_status check_choice(const checker *c, const weir_toml_node *block, const char *where)
 {
     static const weir_container containers[] = { WEIR_CONTAINER_GGUF, WEIR_CONTAINER_SAFETENSORS };
@@ -162,7 +163,14 @@ static weir_status check_choice(const checker *c, const weir_toml_node *block, c
                                                                                    block, "ffn"
                                                                                );
     char at[2 * TEXT_LENGTH];
-    if (has_one_ffn(c) != (choice == NULL))
+    const bool has_rule = arch_get(c, "layers", "ffn") != NULL;
+    if (has_rule && choice != NULL)
+        return weir_error_set(
+            c->error, WEIR_ECONFIG,
+            "%s ffn: the rule [layers] ffn chooses it; leave one of them out",
+            arch_place(at, choice, where)
+        );
+    if (!has_rule && has_one_ffn(c) != (choice == NULL))
         return weir_error_set(
             c->error, WEIR_ECONFIG,
             choice == NULL ? "%s has no ffn: name one of the tables [ffn.NAME]"

@@ -19,6 +19,9 @@ extern "C" {
 typedef enum weir_slot_kind {
     WEIR_SLOT_MATRIX, /* packed for matmul: const weir_weight * */
     WEIR_SLOT_VECTOR, /* converted to f32, row-major: const float * */
+    /* A matrix for each expert: const weir_weight *, an array as long as the first dimension; the
+     * others are those of each matrix. All have the same type and layout. */
+    WEIR_SLOT_EXPERTS,
 } weir_slot_kind;
 
 /* Options are the struct that the block's option table describes. */
@@ -33,6 +36,7 @@ typedef struct weir_slot {
     size_t offset; /* in the block's weights struct */
     weir_extent dims[WEIR_TENSOR_DIMS]; /* terminated by NULL, unless full */
     bool optional;
+    bool is_exact; /* a matrix whose products take activations in f32 */
     bool (*wanted)(const void *options); /* may be NULL: always */
     /* The elements of an optional vector if it is absent; NULL: it stays NULL. */
     double (*initial)(const void *options);
@@ -41,6 +45,9 @@ typedef struct weir_slot {
 /* Designated initialisers of a slot for `member` of the weights struct; its dimensions follow. */
 #define WEIR_MATRIX(text, type, member, ...)                                                       \
     .name = text, .kind = WEIR_SLOT_MATRIX, .offset = offsetof(type, member),                      \
+    .dims = { __VA_ARGS__ }
+#define WEIR_EXPERTS(text, type, member, ...)                                                      \
+    .name = text, .kind = WEIR_SLOT_EXPERTS, .offset = offsetof(type, member),                     \
     .dims = { __VA_ARGS__ }
 #define WEIR_VECTOR(text, type, member, ...)                                                       \
     .name = text, .kind = WEIR_SLOT_VECTOR, .offset = offsetof(type, member),                      \

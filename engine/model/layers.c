@@ -1,5 +1,6 @@
 /* engine/model/layers.c - the layers of a model: blocks with their options, and the offset of each
  * layer in the memory of a sequence. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/model/model_internal.h"
@@ -20,6 +21,21 @@ weir_status weir_require_shapes(
     return WEIR_OK;
 }
 
+/* Checks that the options of a block fit the shape; where: its table. */
+static weir_status check_shape(
+    const weir_model *model, const weir_block_use *use, const char *where, weir_error *error
+)
+{
+    const weir_block *const block = use->block;
+    const char *const why =
+        block->reject != NULL ? block->reject(&model->shape, use->options) : NULL;
+    if (why == NULL) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s: [%s] %s of %s: %s", weir_tensor_directory_path(model->directory),
+        where, block->name, model->arch->file, why
+    );
+}
+
 /* Checks the options of a mixer, and its prompt blocks: all layers with blocks must agree on their
  * size. */
 static weir_status check_mixer(
@@ -27,13 +43,9 @@ static weir_status check_mixer(
 )
 {
     const weir_block *const block = mixer->block;
-    const char *const why =
-        block->reject != NULL ? block->reject(&model->shape, mixer->options) : NULL;
-    if (why != NULL)
-        return weir_error_set(
-            error, WEIR_ECONFIG, "%s: [block.%s] %s of %s: %s",
-            weir_tensor_directory_path(model->directory), name, block->name, model->arch->file, why
-        );
+    char where[120];
+    (void)snprintf(where, sizeof where, "block.%.100s", name);
+    WEIR_TRY(check_shape(model, mixer, where, error));
     const int32_t rows = block->block_rows != NULL ? (int32_t)block->block_rows(mixer->options) : 1;
     const int32_t more = rows > model->block_rows ? rows : model->block_rows,
                   less = rows + model->block_rows - more;
@@ -125,25 +137,40 @@ static weir_status use_block(
                  );
 }
 
-static void count_slots(weir_model *model, const weir_block *block)
+static size_t count_experts(const weir_model *model, const weir_slot *slot, const void *options)
 {
-    for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
-        model->max_matrices += slot->kind == WEIR_SLOT_MATRIX;
-        model->max_vectors += slot->kind == WEIR_SLOT_VECTOR;
+    const int64_t n = slot->dims[0](&model->shape, options);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Slots that the options do not want are counted too. */
+static void count_slots(weir_model *model, const weir_block_use *use)
+{
+    for (const weir_slot *slot = use->block->slots; slot->name != NULL; slot++) {
+        switch (slot->kind) {
+        case WEIR_SLOT_MATRIX: model->max_matrices++; break;
+        case WEIR_SLOT_VECTOR: model->max_vectors++; break;
+        case WEIR_SLOT_EXPERTS:
+            model->max_matrices += count_experts(model, slot, use->options);
+            break;
+        }
     }
 }
 
-static weir_status plan_layer(weir_model *model, layer *l, const char *name, weir_error *error)
+static weir_status plan_layer(
+    weir_model *model, layer *l, const char *name, const char *ffn_name, weir_error *error
+)
 {
     const weir_container container = weir_tensor_directory_container(model->directory);
-    WEIR_TRY(weir_arch_block(model->arch, name, container, &l->mixer, &l->ffn, error));
+    WEIR_TRY(weir_arch_block(model->arch, name, ffn_name, container, &l->mixer, &l->ffn, error));
     WEIR_TRY(use_block(model, &l->mixer, &l->mixer_weights, error));
     WEIR_TRY(use_block(model, &l->ffn, &l->ffn_weights, error));
     WEIR_TRY(check_mixer(model, &l->mixer, name, error));
+    WEIR_TRY(check_shape(model, &l->ffn, "ffn", error));
     WEIR_TRY(place_rows(model, l, error));
     place_memory(model, l);
-    count_slots(model, l->mixer.block);
-    count_slots(model, l->ffn.block);
+    count_slots(model, &l->mixer);
+    count_slots(model, &l->ffn);
     model->max_vectors += 2; /* its norms */
     return WEIR_OK;
 }
@@ -177,12 +204,13 @@ static weir_status list_geometry(weir_model *model, weir_error *error)
 weir_status weir_plan_layers(weir_model *model, weir_error *error)
 {
     const int64_t n = model->shape.n_layers;
-    const char **names = calloc((size_t)n, sizeof *names);
+    const char **names = calloc(2 * (size_t)n, sizeof *names), **const ffns = names + n;
     if (names == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
     weir_status status = weir_arch_layers(model->arch, model->directory, n, names, error);
+    if (status == WEIR_OK) status = weir_arch_ffns(model->arch, model->directory, n, ffns, error);
     for (int64_t i = 0; status == WEIR_OK && i < n; i++)
-        status = plan_layer(model, &model->layers[i], names[i], error);
+        status = plan_layer(model, &model->layers[i], names[i], ffns[i], error);
     free(names);
     return status == WEIR_OK ? list_geometry(model, error) : status;
 }
@@ -192,9 +220,10 @@ weir_status weir_open_slots(weir_model *model, weir_error *error)
 {
     model->max_matrices += 1;
     model->max_vectors += 2;
+    model->weights = calloc(model->max_matrices, sizeof *model->weights);
     model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
     model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
-    if (model->matrices != NULL && model->vectors != NULL) return WEIR_OK;
+    if (model->weights != NULL && model->matrices != NULL && model->vectors != NULL) return WEIR_OK;
     return weir_error_set(
         error, WEIR_ENOMEM, "no memory to bind %zu tensors",
         model->max_matrices + model->max_vectors

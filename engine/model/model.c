@@ -14,15 +14,19 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
 {
     size_t total = 0, elements = 0;
     for (size_t i = 0; i < model->n_matrices; i++) {
-        const weir_weight *const weight = &model->matrices[i].weight;
+        const weir_weight *const weight = &model->weights[i];
         size_t bytes;
         if (!weir_align_size(&bytes, weight->bytes, ALIGNMENT) ||
-            !weir_add_size(&total, total, bytes))
+            !weir_add_size(&total, total, bytes) ||
+            !weir_add_i64(&model->n_parameters, model->n_parameters, weight->n_out * weight->n_in))
             return weir_error_set(
                 error, WEIR_EFORMAT, "%s: the weights do not fit in memory",
                 weir_tensor_directory_path(model->directory)
             );
-        model->n_parameters += weight->n_out * weight->n_in;
+        /* A slot's matrices have the same size, so it does not matter which of them are used. */
+        if (model->matrices[i].expert > 0 &&
+            model->matrices[i].expert >= model->shape.n_experts_used)
+            model->idle_bytes += bytes;
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
         elements += ((size_t)model->vectors[i].count + 15) / 16 * 16;
@@ -102,10 +106,18 @@ const weir_tensor_directory *weir_model_directory_of(
 )
 {
     const size_t n = model->adapter != NULL ? weir_tensor_directory_count(model->adapter) : 0;
-    for (size_t i = 0; i < n; i++) {
-        if (weir_tensor_directory_at(model->adapter, i) == tensor) return model->adapter;
-    }
-    return model->directory;
+    const uintptr_t at = (uintptr_t)tensor,
+                    first = n > 0 ? (uintptr_t)weir_tensor_directory_at(model->adapter, 0) : 0;
+    return n > 0 && at >= first && at - first < n * sizeof *tensor ? model->adapter
+                                                                   : model->directory;
+}
+
+size_t weir_model_tensor_index(const weir_model *model, const weir_tensor *tensor)
+{
+    const weir_tensor_directory *const directory = weir_model_directory_of(model, tensor);
+    const size_t before =
+        directory == model->directory ? 0 : weir_tensor_directory_count(model->directory);
+    return before + (size_t)(tensor - weir_tensor_directory_at(directory, 0));
 }
 
 static weir_status load_vector(
@@ -116,7 +128,7 @@ static weir_status load_vector(
     *vector->slot = dst;
     for (int64_t i = 0; tensor == NULL && i < vector->count; i++) dst[i] = vector->initial;
     if (tensor == NULL) return WEIR_OK;
-    if (weir_dequantise(dst, tensor->data, tensor->dtype, vector->count) != WEIR_OK)
+    if (weir_dequantise(dst, vector->data, tensor->dtype, vector->count) != WEIR_OK)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED, "%s: tensor %s has type %s", path, tensor->name,
             weir_dtype_of(tensor->dtype).name
@@ -195,22 +207,22 @@ static weir_status load_matrices(
     char *dst = model->weight_memory;
     size_t done = 0;
     for (size_t i = 0; i < model->n_matrices; i++) {
-        bound_matrix *const matrix = &model->matrices[i];
+        weir_weight *const weight = &model->weights[i];
+        const bound_matrix *const matrix = &model->matrices[i];
         const weir_tensor *const tensor = matrix->tensor;
-        const weir_matrix_source source = { .data = tensor->data,
-                                            .n_out = matrix->weight.n_out,
-                                            .n_in = matrix->weight.n_in,
+        const weir_matrix_source source = { .data = matrix->data,
+                                            .n_out = weight->n_out,
+                                            .n_in = weight->n_in,
                                             .dtype = tensor->dtype };
         if (progress != NULL) progress(user, done, model->weight_bytes);
-        const weir_status status =
-            weir_weight_load(&matrix->weight, model->stream, &source, dst, error);
+        const weir_status status = weir_weight_load(weight, model->stream, &source, dst, error);
         if (status != WEIR_OK)
             return weir_error_prefix(
                 error, status, "%s: tensor %s",
                 weir_tensor_directory_path(weir_model_directory_of(model, tensor)), tensor->name
             );
-        weir_tensor_release(weir_model_directory_of(model, tensor), tensor);
-        const size_t bytes = (matrix->weight.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        if (matrix->is_last) weir_tensor_release(weir_model_directory_of(model, tensor), tensor);
+        const size_t bytes = (weight->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         dst += bytes;
         done += bytes;
     }
@@ -237,7 +249,7 @@ weir_status weir_model_load(
 void weir_model_close(weir_model *model)
 {
     if (model == NULL) return;
-    for (size_t i = 0; i < model->n_matrices; i++) weir_weight_release(&model->matrices[i].weight);
+    for (size_t i = 0; i < model->n_matrices; i++) weir_weight_release(&model->weights[i]);
     if (model->ledger != NULL) {
         weir_ledger_free_device(
             model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes
@@ -259,6 +271,7 @@ void weir_model_close(weir_model *model)
     free(model->layers);
     free(model->geometry);
     free(model->readers);
+    free(model->weights);
     free(model->matrices);
     free(model->vectors);
     free(model->used);
@@ -399,7 +412,7 @@ weir_bank_stats weir_model_bank_stats(const weir_model *model, const float *recu
 
 size_t weir_model_decode_bytes(const weir_model *model)
 {
-    return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model);
+    return weir_model_weight_bytes(model) - model->idle_bytes + weir_model_recurrent_bytes(model);
 }
 
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most)

@@ -5,15 +5,18 @@
 
 typedef enum transform { TRANSFORM_NONE, TRANSFORM_ONE_PLUS, TRANSFORM_NEG_EXP } transform;
 
-/* A matrix to pack, or a vector to convert, at load. */
+/* A matrix to pack, or a vector to convert, at load. A tensor may hold several of them. */
 typedef struct bound_matrix {
-    weir_weight weight; /* the plan; the weight itself once loaded */
     const weir_tensor *tensor;
+    const unsigned char *data; /* in the tensor */
+    int64_t expert; /* index in the slot's array; 0 in other slots */
+    bool is_last; /* of the tensor */
 } bound_matrix;
 
 typedef struct bound_vector {
     const float **slot; /* where the pointer is stored */
     const weir_tensor *tensor;
+    const unsigned char *data; /* in the tensor */
     int64_t count;
     transform transform;
     float initial; /* of all elements, if there is no tensor */
@@ -42,7 +45,10 @@ struct weir_model {
     layer *layers;
     weir_kv_geometry *geometry; /* [kv_layers], with first_head set */
     weir_kv_reader *readers; /* [n_readers] */
-    bound_matrix *matrices; /* never reallocated: blocks point at the weights */
+    /* [max_matrices]: plans, then the weights themselves. Never reallocated: blocks point at them;
+     * those of a slot of experts are adjacent. */
+    weir_weight *weights;
+    bound_matrix *matrices; /* [max_matrices]: where they come from */
     bound_vector *vectors;
     size_t n_matrices, max_matrices, n_vectors, max_vectors;
     bool *used; /* per tensor of the directory, then of the adapter */
@@ -57,6 +63,7 @@ struct weir_model {
     /* Owned, near the kernels; near_frequencies only with a device. */
     void *weight_memory, *vector_memory, *near_frequencies;
     size_t weight_bytes, vector_bytes;
+    size_t idle_bytes; /* weights of experts that one row does not use */
     int64_t kv_layers, n_readers, recurrent_elements, n_parameters;
     int32_t block_rows;
 };
@@ -65,6 +72,8 @@ struct weir_model {
 const weir_tensor_directory *weir_model_directory_of(
     const weir_model *model, const weir_tensor *tensor
 );
+/* The index of the tensor among those of the directory, then of the adapter. */
+size_t weir_model_tensor_index(const weir_model *model, const weir_tensor *tensor);
 
 /* layers.c: shapes that the arch file must have; the layers; space for what they bind. */
 WEIR_MUST_CHECK weir_status weir_require_shapes(

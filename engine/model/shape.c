@@ -121,6 +121,17 @@ static bool read_default(const reader *r, const weir_toml_node *node, double *ou
     return true;
 }
 
+/* Multiplies by the shape that `key` names, if any. */
+static bool read_factor(const reader *r, const weir_toml_node *source, const char *key, double *out)
+{
+    const char *const times = weir_toml_string(weir_toml_get(source, key), NULL);
+    if (times == NULL) return true;
+    const field *const factor = find_field(times, strlen(times));
+    if (factor == NULL) return false;
+    *out = floor(*out * field_value(r->shape, factor));
+    return true;
+}
+
 static bool read_source(const reader *r, const weir_toml_node *source, double *out)
 {
     double other;
@@ -133,16 +144,11 @@ static bool read_source(const reader *r, const weir_toml_node *source, double *o
             if (!read_keys(r, over, &other) || other == 0.0) return false;
             *out /= other;
         }
-        return true;
+        return read_factor(r, source, "gguf_times", out);
     }
     if (!read_keys(r, weir_toml_get(source, "hf"), out))
         return read_default(r, weir_toml_get(source, "default"), out);
-    const char *const times = weir_toml_string(weir_toml_get(source, "hf_times"), NULL);
-    if (times == NULL) return true;
-    const field *const factor = find_field(times, strlen(times));
-    if (factor == NULL) return false;
-    *out = floor(*out * field_value(r->shape, factor));
-    return true;
+    return read_factor(r, source, "hf_times", out);
 }
 
 static void describe_keys(weir_buffer *out, const weir_toml_node *node)

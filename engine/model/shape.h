@@ -20,6 +20,12 @@ extern "C" {
     X(head_dim, 1, 4096)                                                                           \
     X(rotary_dim, 2, 4096) /* leading dimensions of a head that RoPE rotates */                    \
     X(d_ffn, 1, 1 << 22)                                                                           \
+    X(n_experts, 1, 4096)                                                                          \
+    X(n_experts_used, 1, 4096) /* of each token                                */                  \
+    X(n_expert_groups, 0, 4096) /* a token uses those of n_expert_groups_used  */                  \
+    X(n_expert_groups_used, 0, 4096) /* groups; 0: of all                          */              \
+    X(d_expert, 1, 1 << 22)                                                                        \
+    X(d_shared, 0, 1 << 22) /* experts that every token uses, together; 0: none */                 \
     X(window, 0, INT32_MAX) /* sliding window in tokens, 0: none            */                     \
     X(context, 1, INT32_MAX) /* trained context length                       */                    \
     X(gdn_k_heads, 1, 4096) /* gated DeltaNet                               */                     \
@@ -30,6 +36,7 @@ extern "C" {
 
 #define WEIR_SHAPE_NUMBERS(X)                                                                      \
     X(norm_eps, 0.0, 1.0)                                                                          \
+    X(expert_scale, 0.0, 1e6) /* factor of the experts' weights; 0: none */                        \
     X(rope_theta, 1e-3, 1e12)
 
 typedef struct weir_shape {
@@ -46,8 +53,8 @@ typedef struct weir_shape {
 const char *weir_shape_name(size_t index);
 
 /* Reads every entry of the [shape] table. A source is
- *   { gguf = KEY or [KEYS], gguf_minus = KEY, gguf_over = KEY, hf = PATH or [PATHS], hf_times =
- *   SHAPE, default = NUMBER | "SHAPE" | "SHAPE / SHAPE" }
+ *   { gguf = KEY or [KEYS], gguf_minus = KEY, gguf_over = KEY, gguf_times = SHAPE, hf = PATH or
+ *   [PATHS], hf_times = SHAPE, default = NUMBER | "SHAPE" | "SHAPE / SHAPE" }
  * GGUF keys get the architecture's prefix; an array (per-layer heads) counts as its largest
  * element. Entries may use earlier ones. All missing and bad numbers are reported at once. */
 WEIR_MUST_CHECK weir_status weir_shape_resolve(

@@ -11,6 +11,7 @@
 #pragma once
 #include "kernels/abi/ops/attention.h"
 #include "kernels/abi/ops/coda.h"
+#include "kernels/abi/ops/experts.h"
 #include "kernels/abi/ops/kv.h"
 #include "kernels/abi/ops/matmul.h"
 #include "kernels/abi/ops/recurrent.h"

@@ -109,6 +109,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
         return "few rows: memory binds, and cuda.matmul reads no more of it";
     if (args.n_rows > 65535) return "more than 65535 rows";
     if (args.n_outputs < 1 || args.n_outputs > WEIR_MATMUL_OUTPUTS) return "too many outputs";
+    if (args.n_groups > 0) return "takes one matrix a call";
     for (int32_t o = 0; o < args.n_outputs; o++) {
         const weir_weight &weight = *args.outputs[o].weight;
         if (weight.layout != WEIR_LAYOUT_CUDA) return "weight is not in a GPU's layout";

@@ -78,6 +78,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
     const auto &args = *static_cast<const weir_matmul_args *>(op_args);
     if (caps->cuda_capability < 80) return "needs sm_80";
     if (args.n_outputs < 0 || args.n_outputs > WEIR_MATMUL_OUTPUTS) return "too many outputs";
+    if (args.n_groups > 0) return "takes one matrix a call";
     if (args.n_in < 1 || args.n_in > INT32_MAX - WEIR_CUDA_STEP) return "n_in is not 1 to 2^31";
     /* Tiles of rows are an axis of the grid. */
     if (args.n_rows > 65535 - kTile) return "more than 65527 rows";

@@ -53,6 +53,7 @@ static const char *reject_dtype(const weir_matmul_args *args, weir_dtype dtype)
 {
     if (args->n_outputs < 1 || args->n_outputs > WEIR_MATMUL_OUTPUTS) return "needs 1 to 4 outputs";
     if (args->n_rows < 1) return "needs rows";
+    if (args->n_groups > 0) return "takes one matrix a call";
     for (int o = 0; o < args->n_outputs; o++) {
         const weir_weight *weight = args->outputs[o].weight;
         if (weight->layout != WEIR_LAYOUT_ONEDNN) return "weight is not packed by oneDNN";

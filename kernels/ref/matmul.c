@@ -150,14 +150,9 @@ static size_t scratch(const void *op_args)
     return (size_t)args->n_rows * (size_t)(args->n_in / WEIR_TILE_GROUP) * sizeof(quantised_group);
 }
 
-static weir_status run(const weir_kernel_context *context, const void *op_args)
+static weir_status multiply(const weir_matmul_args *args, quantised_group *groups)
 {
-    const weir_matmul_args *args = op_args;
     const int64_t n_groups = args->n_in / WEIR_TILE_GROUP;
-    quantised_group *groups = context->scratch;
-    if (args->n_outputs < 0 || args->n_outputs > WEIR_MATMUL_OUTPUTS ||
-        context->scratch_bytes < scratch(args))
-        return WEIR_EINVAL;
     for (int64_t row = 0; row < args->n_rows; row++)
         for (int64_t g = 0; g < n_groups; g++) {
             quantised_group *to = &groups[row * n_groups + g];
@@ -177,6 +172,36 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
             else
                 WEIR_TRY(multiply_rows(args, &args->outputs[o], first, rows));
         }
+    }
+    return WEIR_OK;
+}
+
+/* A group is a call on its rows, with its matrix. */
+static weir_matmul_args group_call(const weir_matmul_args *args, const weir_matmul_group *group)
+{
+    weir_matmul_args call = *args;
+    call.x += group->first * args->x_stride;
+    call.n_rows = group->n_rows;
+    call.n_groups = 0;
+    for (int32_t o = 0; o < args->n_outputs; o++) {
+        weir_matmul_output *const output = &call.outputs[o];
+        output->weight += group->matrix;
+        output->dst += group->first * output->dst_stride;
+        if (output->bias) output->bias += group->matrix * output->weight->n_out;
+    }
+    return call;
+}
+
+static weir_status run(const weir_kernel_context *context, const void *op_args)
+{
+    const weir_matmul_args *args = op_args;
+    if (args->n_outputs < 0 || args->n_outputs > WEIR_MATMUL_OUTPUTS ||
+        context->scratch_bytes < scratch(args))
+        return WEIR_EINVAL;
+    if (args->n_groups == 0) return multiply(args, context->scratch);
+    for (int32_t g = 0; g < args->n_groups; g++) {
+        const weir_matmul_args call = group_call(args, &args->groups[g]);
+        WEIR_TRY(multiply(&call, context->scratch));
     }
     return WEIR_OK;
 }

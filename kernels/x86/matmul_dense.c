@@ -17,6 +17,7 @@ enum {
 typedef struct unit {
     const weir_matmul_args *args;
     const weir_matmul_output *output;
+    int32_t matrix;
     int64_t panel, first_row, n_rows;
 } unit;
 
@@ -45,9 +46,10 @@ const char *weir_dense_reject(const weir_matmul_args *args)
 static void finish(const unit *u, const float *sums)
 {
     const weir_matmul_output *output = u->output;
-    const int64_t first = u->panel * WEIR_DENSE_PANEL, left = output->weight->n_out - first;
+    const int64_t first = u->panel * WEIR_DENSE_PANEL, n_out = output->weight->n_out,
+                  left = n_out - first;
     const int64_t n = left < WEIR_DENSE_PANEL ? left : WEIR_DENSE_PANEL;
-    const float *bias = output->bias ? output->bias + first : NULL;
+    const float *bias = output->bias ? output->bias + u->matrix * n_out + first : NULL;
     for (int64_t row = 0; row < u->n_rows; row++, sums += WEIR_DENSE_PANEL) {
         float *dst = output->dst + (u->first_row + row) * output->dst_stride + first;
         for (int64_t i = 0; i < n; i++) {
@@ -63,7 +65,7 @@ static void finish(const unit *u, const float *sums)
 static void multiply_unit(const weir_dense_isa *isa, const unit *u)
 {
     _Alignas(64) float sums[BLOCK_ROWS * WEIR_DENSE_PANEL], expanded[PIECE * WEIR_DENSE_PANEL];
-    const weir_weight *weight = u->output->weight;
+    const weir_weight *weight = &u->output->weight[u->matrix];
     const weir_dense_form form = form_of(weight);
     const int64_t n_in = weight->n_in, passes = (u->n_rows + WEIR_DENSE_ROWS - 1) / WEIR_DENSE_ROWS;
     const int64_t step = u->n_rows == 1 ? n_in : PIECE,
@@ -95,6 +97,49 @@ static void multiply_unit(const weir_dense_isa *isa, const unit *u)
     finish(u, sums);
 }
 
+/* The rows of one matrix; blocks: of rows, the units of a panel. */
+typedef struct row_group {
+    int64_t first, n_rows, blocks, block_rows;
+    int32_t matrix;
+} row_group;
+
+/* `split`: wanted blocks, for as many threads. */
+static row_group group_of(const weir_matmul_args *args, int32_t index, int64_t split)
+{
+    row_group g = { .n_rows = args->n_rows };
+    if (args->n_groups > 0) {
+        g.first = args->groups[index].first;
+        g.n_rows = args->groups[index].n_rows;
+        g.matrix = args->groups[index].matrix;
+    }
+    const int64_t most = (g.n_rows + LEAST_ROWS - 1) / LEAST_ROWS,
+                  least = (g.n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
+                  wanted = split < most ? split : most;
+    g.blocks = wanted > least ? wanted : least;
+    g.block_rows = ((g.n_rows + g.blocks - 1) / g.blocks + WEIR_DENSE_ROWS - 1) / WEIR_DENSE_ROWS *
+                   WEIR_DENSE_ROWS;
+    return g;
+}
+
+/* Units [first, end) of a group. */
+static void multiply_group(
+    const weir_dense_isa *isa, const weir_matmul_args *args, const int64_t *panels_before,
+    const row_group *group, int64_t first, int64_t end
+)
+{
+    for (int64_t i = first; i < end; i++) {
+        const int64_t panel = i / group->blocks, row = i % group->blocks * group->block_rows,
+                      left = group->n_rows - row;
+        int32_t o = 0;
+        while (panel >= panels_before[o + 1]) o++;
+        if (left <= 0) continue;
+        multiply_unit(
+            isa, &(unit){ args, &args->outputs[o], group->matrix, panel - panels_before[o],
+                          group->first + row, left < group->block_rows ? left : group->block_rows }
+        );
+    }
+}
+
 weir_status weir_dense_matmul(
     const weir_dense_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args
 )
@@ -102,27 +147,25 @@ weir_status weir_dense_matmul(
     int64_t panels_before[WEIR_MATMUL_OUTPUTS + 1] = { 0 };
     for (int o = 0; o < args->n_outputs; o++)
         panels_before[o + 1] = panels_before[o] + weir_dense_panels(args->outputs[o].weight->n_out);
-    const int64_t n_rows = args->n_rows, panels = panels_before[args->n_outputs];
-    const int64_t wanted =
-        context->n_threads == 1 ? 1 : (4 * (int64_t)context->n_threads + panels - 1) / panels;
-    const int64_t most = (n_rows + LEAST_ROWS - 1) / LEAST_ROWS,
-                  least = (n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    const int64_t split = wanted < most ? wanted : most, blocks = split > least ? split : least;
-    const int64_t block_rows =
-        ((n_rows + blocks - 1) / blocks + WEIR_DENSE_ROWS - 1) / WEIR_DENSE_ROWS * WEIR_DENSE_ROWS;
+    const int32_t n_groups = args->n_groups > 0 ? args->n_groups : 1;
+    const int64_t panels = panels_before[args->n_outputs], all_panels = panels * n_groups;
+    const int64_t split = context->n_threads == 1
+                              ? 1
+                              : (4 * (int64_t)context->n_threads + all_panels - 1) / all_panels;
+    int64_t n_units = 0;
+    for (int32_t g = 0; g < n_groups; g++) n_units += panels * group_of(args, g, split).blocks;
 #pragma omp parallel num_threads(context->n_threads)
     {
-        const weir_share units = weir_share_of(panels * blocks);
-        for (int64_t i = units.first; i < units.end; i++) {
-            const int64_t panel = i / blocks, first = i % blocks * block_rows,
-                          left = n_rows - first;
-            int32_t o = 0;
-            while (panel >= panels_before[o + 1]) o++;
-            if (left <= 0) continue;
-            multiply_unit(
-                isa, &(unit){ args, &args->outputs[o], panel - panels_before[o], first,
-                              left < block_rows ? left : block_rows }
+        const weir_share units = weir_share_of(n_units);
+        int64_t before = 0;
+        for (int32_t g = 0; g < n_groups; g++) {
+            const row_group group = group_of(args, g, split);
+            const int64_t n = panels * group.blocks, first = units.first - before,
+                          end = units.end - before;
+            multiply_group(
+                isa, args, panels_before, &group, first > 0 ? first : 0, end < n ? end : n
             );
+            before += n;
         }
     }
     return WEIR_OK;

@@ -259,7 +259,8 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     if (!caps->amx_int8) return "needs AMX-INT8";
     const char *reason = weir_tiles_reject(args);
     if (reason) return reason;
-    if (args->n_rows < LEAST_ROWS) return "few rows: AVX-512 VNNI is as fast";
+    const int64_t n_groups = args->n_groups > 0 ? args->n_groups : 1;
+    if (args->n_rows / n_groups < LEAST_ROWS) return "few rows: AVX-512 VNNI is as fast";
     return splits_all(args) ? "two scales per group: AVX-512 VNNI is as fast" : NULL;
 }
 static size_t scratch(const void *args) { return weir_tiles_scratch(&isa, args); }

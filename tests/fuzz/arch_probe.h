@@ -14,7 +14,7 @@ static inline void probe_block(const weir_arch *arch, const char *name, weir_con
 {
     weir_block_use mixer, ffn;
     weir_error error = { 0 };
-    const weir_status status = weir_arch_block(arch, name, container, &mixer, &ffn, &error);
+    const weir_status status = weir_arch_block(arch, name, NULL, container, &mixer, &ffn, &error);
     probe_status(status, &error);
     probe_require(
         status != WEIR_OK ||

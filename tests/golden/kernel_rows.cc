@@ -46,7 +46,7 @@ void each_row(weir_op op, const std::function<void(Row *)> &body)
 
 Weight::Weight(const std::vector<float> &values, int64_t n_out, int64_t n_in)
 {
-    const weir_matrix_source source = { values.data(), n_out, n_in, WEIR_F32 };
+    const weir_matrix_source source = { values.data(), n_out, n_in, WEIR_F32, false };
     weir_error error = {};
     if (weir_weight_plan(&weight_, stream(), &source, WEIR_ACTIVATIONS_F32, &error) != WEIR_OK)
         throw Broken(error.text);

@@ -30,7 +30,7 @@ const Operation operations[] = {
     { "G19", run_llama3_scaling, nullptr },
     { "G21", run_yarn, nullptr },
     { "G22", nullptr, "multi-head latent attention: no such block yet" },
-    { "G23", nullptr, "DeepSeek's router: no mixture of experts yet" },
+    { "G23", run_router, nullptr },
     { "G25", run_eight_bit, nullptr },
 };
 

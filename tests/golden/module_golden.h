@@ -33,6 +33,8 @@ void run_feed_forward(Modules *m, const std::string &group); /* G12     */
 void run_head_order(Modules *m, const std::string &group); /* G16     */
 void run_llama3_scaling(Modules *m, const std::string &group); /* G19    */
 void run_yarn(Modules *m, const std::string &group); /* G21     */
+void run_experts(Modules *m, const std::string &group); /* G12     */
+void run_router(Modules *m, const std::string &group); /* G23     */
 void run_eight_bit(Modules *m, const std::string &group); /* G25     */
 
 } // namespace golden

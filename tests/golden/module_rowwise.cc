@@ -99,8 +99,7 @@ void run_feed_forward(Modules *m, const std::string &group)
                     m->values.compare(check, group + ".mlp_y", multiply(inner, down), row->name());
             });
         });
-    if (!m->values.tensors.names(group + ".moe_").empty())
-        m->skip(group + ".moe_", "mixture of experts: no such block yet");
+    if (!m->values.tensors.names(group + ".moe_").empty()) run_experts(m, group);
 }
 
 void run_eight_bit(Modules *m, const std::string &group)

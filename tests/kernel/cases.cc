@@ -118,6 +118,8 @@ CaseFile file_of(weir_op op)
     case WEIR_OP_SWIGLU:
     case WEIR_OP_SIGMOID_GATE:
     case WEIR_OP_ADD: return { rowwise_cases, rowwise_benches };
+    case WEIR_OP_EXPERT_ROUTE:
+    case WEIR_OP_EXPERT_SUM: return { experts_cases, experts_benches };
     case WEIR_OP_MATMUL: return { cuda_matmul_cases, cuda_matmul_benches };
     case WEIR_OP_KV_WRITE:
     case WEIR_OP_KV_READ:

@@ -16,6 +16,8 @@ std::vector<Case> recurrent_cases(weir_op op);
 std::vector<Case> recurrent_benches(weir_op op);
 std::vector<Case> coda_cases(weir_op op);
 std::vector<Case> coda_benches(weir_op op);
+std::vector<Case> experts_cases(weir_op op);
+std::vector<Case> experts_benches(weir_op op);
 std::vector<Case> cuda_matmul_cases(weir_op op);
 std::vector<Case> cuda_matmul_benches(weir_op op);
 

@@ -52,7 +52,7 @@ weir_weight *weight_of(
     void *file = b.bytes(bytes, 2); // file bytes: not aligned
     fill_weights(b, file, m.dtype, n_out * m.n_in);
     auto *weight = b.one<weir_weight>();
-    const weir_matrix_source source = { file, n_out, m.n_in, m.dtype };
+    const weir_matrix_source source = { file, n_out, m.n_in, m.dtype, false };
     weir_error error = {};
     if (weir_weight_plan(weight, stream, &source, m.activations, &error) != WEIR_OK)
         throw std::runtime_error(error.text);

@@ -98,6 +98,7 @@ const weir_block weir_block_attention = {
     .weights_bytes = sizeof(weights),
     .options = option_table,
     .options_bytes = sizeof(attention_options),
+    .check = weir_heads_check,
     .kv = kv,
     .more_shapes = more_shapes,
     .scratch_elements = scratch_elements,

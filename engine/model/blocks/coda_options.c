@@ -41,6 +41,7 @@ static weir_status check_least(int64_t least, int64_t all, const char *name, wei
 
 weir_status weir_coda_options_check(const void *options, weir_error *error)
 {
+    WEIR_TRY(weir_heads_check(options, error));
     const weir_coda_options *const o = options;
     const char *const missing = o->window == 0             ? "window"
                                 : o->landmarks_exact < 0   ? "landmarks_exact"
@@ -65,7 +66,9 @@ void weir_coda_options_complete(void *options, weir_kv_format format)
 void weir_coda_options_identify(const void *options, const weir_digest *digest)
 {
     const weir_coda_options *const o = options;
-    const int64_t first[] = { o->base.heads.rope, o->base.heads.qk_norm, o->format };
+    const weir_heads_options *const h = &o->base.heads;
+    const int64_t norm = h->qk_norm + 2 * h->qk_norm_over + 4 * h->qk_norm_optional;
+    const int64_t first[] = { h->rope, norm, o->format };
     const weir_block_option heads[] = { WEIR_HEADS_OPTIONS(weir_coda_options, base.heads) };
     digest->add(digest->user, first, sizeof first);
     for (const weir_block_option *option = weir_coda_option_table + sizeof heads / sizeof *heads;

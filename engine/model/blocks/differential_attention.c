@@ -57,6 +57,7 @@ const weir_block weir_block_differential_attention = {
     .weights_bytes = sizeof(weights),
     .options = weir_differential_option_table,
     .options_bytes = sizeof(weir_differential_options),
+    .check = weir_heads_check,
     .kv = kv,
     .complete = complete,
     .scratch_elements = scratch_elements,

@@ -5,6 +5,8 @@
 
 static const weir_heads_options *own(const void *options) { return options; }
 
+static bool is_over_all(const void *options) { return own(options)->qk_norm_over == WEIR_NORM_ALL; }
+
 #define EXTENT(name, expression)                                                                   \
     int64_t name(const weir_shape *shape, const void *options)                                     \
     {                                                                                              \
@@ -17,6 +19,10 @@ EXTENT(weir_heads_dim, shape->head_dim)
 EXTENT(weir_heads_q_width, shape->n_heads * shape->head_dim * (own(options)->q_gate ? 2 : 1))
 EXTENT(weir_heads_kv_width, shape->n_kv_heads * shape->head_dim)
 EXTENT(weir_heads_width, shape->n_heads * shape->head_dim)
+EXTENT(weir_heads_q_norm, is_over_all(options) ? shape->n_heads * shape->head_dim : shape->head_dim)
+EXTENT(
+    weir_heads_k_norm, is_over_all(options) ? shape->n_kv_heads * shape->head_dim : shape->head_dim
+)
 #undef EXTENT
 
 const char *const weir_heads_shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
@@ -31,7 +37,22 @@ weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options)
                             .n_queries = shape->n_heads };
 }
 
-bool weir_heads_with_norm(const void *options) { return own(options)->qk_norm; }
+bool weir_heads_with_norm(const void *options)
+{
+    return own(options)->qk_norm && !own(options)->qk_norm_optional;
+}
+bool weir_heads_may_have_norm(const void *options)
+{
+    return own(options)->qk_norm && own(options)->qk_norm_optional;
+}
+
+weir_status weir_heads_check(const void *options, weir_error *error)
+{
+    if (!is_over_all(options) || (own(options)->qk_norm && !own(options)->q_gate)) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_ECONFIG, "qk_norm_over = \"all\" needs qk_norm = true and q_gate = false"
+    );
+}
 
 static weir_head_rows queries(const weir_shape *shape, const void *options, float *q)
 {
@@ -42,6 +63,13 @@ static weir_head_rows queries(const weir_shape *shape, const void *options, floa
 static weir_head_rows keys(const weir_shape *shape, float *k)
 {
     return (weir_head_rows){ k, shape->n_kv_heads, shape->head_dim, shape->head_dim };
+}
+
+/* What one norm covers; over all heads, which are contiguous then. */
+static weir_head_rows normed(const void *options, weir_head_rows heads)
+{
+    const int64_t width = heads.n * heads.dim;
+    return is_over_all(options) ? (weir_head_rows){ heads.x, 1, width, width } : heads;
 }
 
 weir_status weir_heads_project(
@@ -55,8 +83,10 @@ weir_status weir_heads_project(
         ){ { q, w->q, w->q_bias }, { k, w->k, w->k_bias }, { v, w->v, w->v_bias } },
         step->in.x
     ));
-    WEIR_TRY(weir_norm_heads(step, queries(shape, options, q), w->q_norm, shape->norm_eps));
-    return weir_norm_heads(step, keys(shape, k), w->k_norm, shape->norm_eps);
+    WEIR_TRY(weir_norm_heads(
+        step, normed(options, queries(shape, options, q)), w->q_norm, shape->norm_eps
+    ));
+    return weir_norm_heads(step, normed(options, keys(shape, k)), w->k_norm, shape->norm_eps);
 }
 
 weir_status weir_heads_rope(

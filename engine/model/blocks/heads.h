@@ -12,19 +12,28 @@ typedef struct weir_heads_options {
     int32_t rope; /* weir_rope_pairing */
     /* q_proj rows are [query | gate] per head; out *= sigmoid(gate). */
     bool q_gate;
-    bool qk_norm; /* RMS norm per head on q and k before RoPE */
+    bool qk_norm; /* RMS norm on q and k before RoPE */
+    int32_t qk_norm_over; /* weir_heads_norm */
+    bool qk_norm_optional; /* no norm where the checkpoint has none */
 } weir_heads_options;
+
+typedef enum weir_heads_norm {
+    WEIR_NORM_HEAD, /* of each head */
+    WEIR_NORM_ALL, /* of all heads together */
+} weir_heads_norm;
 
 /* Rows of the option table of a `type` whose member `heads` is a weir_heads_options. */
 #define WEIR_HEADS_OPTIONS(type, heads)                                                            \
     WEIR_WORD_OPTION(type, heads.rope, "rope", "half_split pairs", WEIR_ROPE_HALF_SPLIT),          \
         WEIR_FLAG_OPTION(type, heads.q_gate, "q_gate", false),                                     \
-        WEIR_FLAG_OPTION(type, heads.qk_norm, "qk_norm", false)
+        WEIR_FLAG_OPTION(type, heads.qk_norm, "qk_norm", false),                                   \
+        WEIR_WORD_OPTION(type, heads.qk_norm_over, "qk_norm_over", "head all", WEIR_NORM_HEAD),    \
+        WEIR_FLAG_OPTION(type, heads.qk_norm_optional, "qk_norm_optional", false)
 
 typedef struct weir_heads {
     const weir_weight *q, *k, *v, *out; /* [H*hd*(1 or 2), D] [G*hd, D] [G*hd, D] [D, H*hd] */
     const float *q_bias, *k_bias, *v_bias, *out_bias; /* NULL or [rows of q, k, v, out] */
-    const float *q_norm, *k_norm; /* [hd] */
+    const float *q_norm, *k_norm; /* [hd], or [H*hd] [G*hd] over all heads */
 } weir_heads;
 
 int64_t weir_heads_model(const weir_shape *shape, const void *options);
@@ -34,7 +43,12 @@ int64_t weir_heads_dim(const weir_shape *shape, const void *options);
 int64_t weir_heads_q_width(const weir_shape *shape, const void *options);
 int64_t weir_heads_kv_width(const weir_shape *shape, const void *options);
 int64_t weir_heads_width(const weir_shape *shape, const void *options); /* of all query heads */
+int64_t weir_heads_q_norm(const weir_shape *shape, const void *options);
+int64_t weir_heads_k_norm(const weir_shape *shape, const void *options);
 bool weir_heads_with_norm(const void *options);
+bool weir_heads_may_have_norm(const void *options);
+/* For the `check` of blocks with heads. */
+WEIR_MUST_CHECK weir_status weir_heads_check(const void *options, weir_error *error);
 
 /* The slots in a `type` whose member `heads` is a weir_heads. */
 #define WEIR_HEADS_SLOTS(type, heads)                                                              \
@@ -47,11 +61,15 @@ bool weir_heads_with_norm(const void *options);
         { WEIR_VECTOR("attn.v_bias", type, heads.v_bias, weir_heads_kv_width), .optional = true }, \
         { WEIR_VECTOR("attn.out_bias", type, heads.out_bias, weir_heads_model),                    \
           .optional = true },                                                                      \
-        { WEIR_VECTOR("attn.q_norm", type, heads.q_norm, weir_heads_dim),                          \
+        { WEIR_VECTOR("attn.q_norm", type, heads.q_norm, weir_heads_q_norm),                       \
           .wanted = weir_heads_with_norm },                                                        \
+        { WEIR_VECTOR("attn.k_norm", type, heads.k_norm, weir_heads_k_norm),                       \
+          .wanted = weir_heads_with_norm },                                                        \
+        { WEIR_VECTOR("attn.q_norm", type, heads.q_norm, weir_heads_q_norm),                       \
+          .wanted = weir_heads_may_have_norm, .optional = true },                                  \
     {                                                                                              \
-        WEIR_VECTOR("attn.k_norm", type, heads.k_norm, weir_heads_dim),                            \
-            .wanted = weir_heads_with_norm                                                         \
+        WEIR_VECTOR("attn.k_norm", type, heads.k_norm, weir_heads_k_norm),                         \
+            .wanted = weir_heads_may_have_norm, .optional = true                                   \
     }
 
 /* The names of shapes that heads use; weir_heads_kv returns their KV rows, which are kept for the

@@ -9,7 +9,8 @@
     X(differential_attention)                                                                      \
     X(coda)                                                                                        \
     X(gated_delta_net)                                                                             \
-    X(swiglu)
+    X(swiglu)                                                                                      \
+    X(experts)
 
 #define X(name) extern const weir_block weir_block_##name;
 WEIR_BLOCKS(X)

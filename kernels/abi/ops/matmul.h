@@ -29,6 +29,10 @@ typedef struct weir_weight {
 /* outputs[o].dst[t,:] (+)= W_o x[t,:] (+ bias_o[:]): matrices that read the same x are one call.
  * shapes  : x [T, n_in] with x_stride; dst [T, n_out] with dst_stride; bias NULL or [n_out];
  *           accumulate adds to dst
+ * groups  : with n_groups > 0, weight is an array of matrices of the same n_out, n_in, dtype and
+ *           layout, bias NULL or [matrices, n_out], and each group of rows has its own matrix, the
+ *           same index for all outputs. Groups are ascending and cover all T rows; none is empty.
+ *           Experts: rows that chose the same expert are a group. Host memory
  * numerics: WEIR_LAYOUT_TILES quantises each row of x to int8 per 32 elements (round to nearest
  *           even, scale = amax / 127); integer sums are exact and groups are added in ascending
  *           order in f32, so all kernels give the same bits. ONEDNN bf16 rounds x to bf16; ONEDNN
@@ -41,11 +45,17 @@ typedef struct weir_matmul_output {
     int64_t dst_stride;
     bool accumulate;
 } weir_matmul_output;
+/* Rows [first, first + n_rows) are multiplied by matrix `matrix`. */
+typedef struct weir_matmul_group {
+    int64_t first, n_rows;
+    int32_t matrix;
+} weir_matmul_group;
 typedef struct weir_matmul_args {
     const float *x;
     int64_t n_rows, n_in, x_stride;
     weir_matmul_output outputs[WEIR_MATMUL_OUTPUTS];
-    int32_t n_outputs;
+    int32_t n_outputs, n_groups;
+    const weir_matmul_group *groups; /* [n_groups]; n_groups = 0: all rows by `weight` */
 } weir_matmul_args;
 
 static inline bool weir_matmul_is_valid(const weir_matmul_args *args)
@@ -56,6 +66,12 @@ static inline bool weir_matmul_is_valid(const weir_matmul_args *args)
         if (output->weight->n_in != args->n_in || output->dst == args->x) return false;
         if (args->n_rows > 1 && output->dst_stride < output->weight->n_out) return false;
     }
+    int64_t end = 0;
+    for (int32_t g = 0; g < args->n_groups; g++) {
+        if (args->groups[g].first != end || args->groups[g].n_rows < 1) return false;
+        end += args->groups[g].n_rows;
+    }
+    if (args->n_groups > 0 && end != args->n_rows) return false;
     return args->n_rows <= 1 || args->x_stride >= args->n_in;
 }
 /* The weights' structs are only read by the host. */

@@ -123,7 +123,7 @@ TEST(CudaWeight, PiecesAreTheWhole)
     for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_Q4_K, WEIR_Q6_K, WEIR_BF16, WEIR_F32 }) {
         const int64_t n_out = 83, n_in = 512;
         const Weight w(stream.stream, dtype, n_out, n_in);
-        const weir_matrix_source source = { w.rows().data, n_out, n_in, dtype };
+        const weir_matrix_source source = { w.rows().data, n_out, n_in, dtype, false };
         size_t panel;
         ASSERT_TRUE(weir_cuda_weight_bytes(&panel, dtype, WEIR_CUDA_PANEL, n_in));
         EXPECT_EQ(weir_weight_piece_rows(&w.weight, 1), 16) << "never none";
@@ -168,7 +168,7 @@ TEST(CudaWeight, RefusesNumbersThatAreNotFinite)
                 auto file = random_file(dtype, 20 * 512, 3);
                 const size_t block = (size_t)weir_dtype_of(dtype).block_bytes;
                 std::memcpy(file.data() + file.size() - block + offset, &bits, 2);
-                const weir_matrix_source source = { file.data(), 20, 512, dtype };
+                const weir_matrix_source source = { file.data(), 20, 512, dtype, false };
                 for (const weir_activations activations :
                      { WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32 }) {
                     weir_weight w = {};
@@ -198,7 +198,7 @@ TEST(CudaWeight, PlansForEveryTypeAndMode)
     GpuStream stream;
     const auto plan = [&](weir_dtype dtype, weir_activations activations) {
         weir_weight w = {};
-        const weir_matrix_source source = { nullptr, 100, 256, dtype };
+        const weir_matrix_source source = { nullptr, 100, 256, dtype, false };
         EXPECT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
         EXPECT_EQ(w.layout, WEIR_LAYOUT_CUDA);
         size_t bytes = 0;
@@ -215,8 +215,8 @@ TEST(CudaWeight, PlansForEveryTypeAndMode)
         EXPECT_EQ(plan(pair[0], WEIR_ACTIVATIONS_F32), WEIR_F32);
     }
     weir_weight w = {};
-    const weir_matrix_source integers = { nullptr, 8, 64, WEIR_I32 },
-                             cut = { nullptr, 8, 80, WEIR_Q4_0 };
+    const weir_matrix_source integers = { nullptr, 8, 64, WEIR_I32, false },
+                             cut = { nullptr, 8, 80, WEIR_Q4_0, false };
     EXPECT_EQ(
         weir_weight_plan(&w, stream.stream, &integers, WEIR_ACTIVATIONS_FAST, nullptr),
         WEIR_EUNSUPPORTED

@@ -31,7 +31,7 @@ TEST(Dense, PlansKeepTheFilesBitsAndTellTheBytes)
     OldStream stream;
     const auto plan = [&](weir_dtype dtype, weir_activations activations) {
         weir_weight w = {};
-        const weir_matrix_source source = { nullptr, 100, 256, dtype };
+        const weir_matrix_source source = { nullptr, 100, 256, dtype, false };
         EXPECT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
         return w;
     };
@@ -83,7 +83,7 @@ TEST(Dense, ExpandsEveryF16)
     for (uint32_t bits = 0; bits < 0x10000; bits++)
         if ((bits & 0x7C00) != 0x7C00) file.push_back((uint16_t)bits);
     const int64_t n_out = (int64_t)file.size() / 2; // [n_out, 2]
-    const weir_matrix_source source = { file.data(), n_out, 2, WEIR_F16 };
+    const weir_matrix_source source = { file.data(), n_out, 2, WEIR_F16, false };
     weir_weight weight = {};
     ASSERT_EQ(
         weir_weight_plan(&weight, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_OK
@@ -206,7 +206,7 @@ TEST(Dense, HalfWeightsHaveTheBitsOfTheirF32)
         const Weight half(stream.stream, dtype, n_out, n_in, 5);
         std::vector<float> values((size_t)(n_out * n_in));
         ASSERT_EQ(weir_dequantise(values.data(), half.rows().data, dtype, n_out * n_in), WEIR_OK);
-        const weir_matrix_source source = { values.data(), n_out, n_in, WEIR_F32 };
+        const weir_matrix_source source = { values.data(), n_out, n_in, WEIR_F32, false };
         weir_weight wide = {};
         ASSERT_EQ(
             weir_weight_plan(&wide, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_OK
@@ -292,7 +292,7 @@ TEST(Dense, RefusesWeightsThatAreNotFinite)
         for (const int at : { 0, 257, 40 * 300 - 1 }) {
             std::vector<float> file(40 * 300, 0.5f);
             file[(size_t)at] = value;
-            const weir_matrix_source source = { file.data(), 40, 300, WEIR_F32 };
+            const weir_matrix_source source = { file.data(), 40, 300, WEIR_F32, false };
             weir_weight w = {};
             weir_error error = {};
             ASSERT_EQ(

@@ -98,7 +98,7 @@ struct Weight {
         : file(random_file(dtype_, n_out * n_in, seed, bytes)), dtype(dtype_)
     {
         file.insert(file.begin(), 0);
-        const weir_matrix_source source = { file.data() + 1, n_out, n_in, dtype };
+        const weir_matrix_source source = { file.data() + 1, n_out, n_in, dtype, false };
         if (weir_weight_plan(&weight, stream, &source, activations, nullptr) != WEIR_OK)
             std::abort();
         memory = aligned_memory(weight.bytes);

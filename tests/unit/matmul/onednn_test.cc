@@ -50,7 +50,7 @@ TEST(OneDnn, PlansByActivations)
     Stream stream;
     const auto plan = [&](weir_dtype dtype, weir_activations activations, int64_t n_in = 256) {
         weir_weight w = {};
-        const weir_matrix_source source = { nullptr, 100, n_in, dtype };
+        const weir_matrix_source source = { nullptr, 100, n_in, dtype, false };
         EXPECT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
         return w;
     };
@@ -75,12 +75,12 @@ TEST(OneDnn, PlansByActivations)
     const auto fails = [&](weir_matrix_source source) {
         return weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error);
     };
-    EXPECT_EQ(fails({ nullptr, 8, 64, WEIR_I32 }), WEIR_EUNSUPPORTED);
-    EXPECT_EQ(fails({ nullptr, 8, 80, WEIR_Q4_0 }), WEIR_EFORMAT);
+    EXPECT_EQ(fails({ nullptr, 8, 64, WEIR_I32, false }), WEIR_EUNSUPPORTED);
+    EXPECT_EQ(fails({ nullptr, 8, 80, WEIR_Q4_0, false }), WEIR_EFORMAT);
     EXPECT_NE(std::string(error.text).find("80"), std::string::npos);
-    EXPECT_EQ(fails({ nullptr, 0, 64, WEIR_F32 }), WEIR_EINVAL);
-    EXPECT_EQ(fails({ nullptr, INT64_MAX, 64, WEIR_F32 }), WEIR_EINVAL);
-    EXPECT_EQ(fails({ nullptr, 8, 64, (weir_dtype)99 }), WEIR_EINVAL);
+    EXPECT_EQ(fails({ nullptr, 0, 64, WEIR_F32, false }), WEIR_EINVAL);
+    EXPECT_EQ(fails({ nullptr, INT64_MAX, 64, WEIR_F32, false }), WEIR_EINVAL);
+    EXPECT_EQ(fails({ nullptr, 8, 64, (weir_dtype)99, false }), WEIR_EINVAL);
 }
 
 TEST(OneDnn, UsesThePackedKernels)

@@ -1,0 +1,64 @@
+/* engine/model/bind_internal.h - shared by the files that bind tensors to slots. */
+#pragma once
+#include "engine/base/buffer.h"
+#include "engine/model/model_internal.h"
+
+enum { WEIR_BIND_PROBLEMS = 8 }; /* reported in full; the others are counted */
+
+typedef struct binder {
+    weir_model *model;
+    const weir_toml_node *table; /* [tensor] */
+    weir_container container;
+    weir_buffer problems;
+    size_t n_problems;
+} binder;
+
+/* What a slot needs from the checkpoint. */
+typedef struct wanted {
+    const char *slot;
+    const weir_toml_node *entry; /* of [tensor]; NULL: none */
+    int64_t layer;
+    int64_t dims[WEIR_TENSOR_DIMS];
+    int32_t n_dims;
+    int64_t n_experts; /* dims[0] of a slot of experts; 0 in other slots */
+    /* A matrix of the slot: rows, and elements per row. A vector has rows of one element. */
+    int64_t n_rows, n_in;
+    /* With `fused`: rows of all its slots, and of those before this one. fused_rows = 0: none. */
+    int64_t fused_rows, first_row;
+    bool optional, is_exact, has_initial;
+    float initial;
+} wanted;
+
+typedef struct found {
+    const weir_tensor *tensor; /* NULL: missing */
+    const char *name; /* as in [tensor], or the first name if none was found; NULL: no names */
+} found;
+
+/* A slot's rows in a tensor; those of one expert. */
+typedef struct part {
+    const weir_tensor *tensor;
+    const unsigned char *data;
+    transform change; /* as [tensor] says */
+} part;
+
+/* bind_names.c */
+
+__attribute__((format(printf, 2, 3))) void weir_bind_problem(binder *b, const char *format, ...);
+/* Finds the tensor of a slot, or of the slot that its entry refers to with `or`. `expert` replaces
+ * {e}. The adapter's tensors come before the checkpoint's. */
+found weir_bind_find(binder *b, const wanted *w, int64_t expert);
+bool weir_bind_is_per_expert(const found *f); /* its name has {e} */
+void weir_bind_mark_used(binder *b, const weir_tensor *tensor);
+void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int64_t expert);
+
+/* bind_part.c */
+
+/* Elements of a shape; 0: more than any tensor has, or a dimension below 1. */
+int64_t weir_bind_elements(const int64_t *dims, int32_t n_dims);
+void weir_bind_describe(char *out, size_t size, const int64_t *dims, int32_t n_dims);
+/* Sets the sizes of a slot of a block. Returns false if no tensor has this shape, or `fused` does
+ * not fit (reported). */
+bool weir_bind_size(binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use);
+/* Finds the slot's rows in a tensor, or those of one expert, and marks it as used. Returns false if
+ * the tensor has another shape (reported). */
+bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, part *out);

@@ -1,0 +1,194 @@
+/* engine/model/bind_part.c - where the rows of a slot are in a tensor. The tensor is the slot's
+ * own, or has the matrices of all experts one after another, or is fused: in each matrix the rows
+ * of several slots follow each other. Its shape says which. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "engine/model/bind_internal.h"
+
+int64_t weir_bind_elements(const int64_t *dims, int32_t n_dims)
+{
+    size_t n = 1;
+    for (int32_t i = 0; i < n_dims; i++)
+        if (dims[i] < 1 || !weir_mul_size(&n, n, (size_t)dims[i]) || n > INT64_MAX) return 0;
+    return (int64_t)n;
+}
+
+/* ---- sizes of slots -------------------------------------------------------------------------- */
+static bool set_dims(const binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use)
+{
+    w->n_dims = 0;
+    while (w->n_dims < WEIR_TENSOR_DIMS && slot->dims[w->n_dims] != NULL) {
+        w->dims[w->n_dims] = slot->dims[w->n_dims](&b->model->shape, use->options);
+        w->n_dims++;
+    }
+    const int64_t all = weir_bind_elements(w->dims, w->n_dims);
+    if (all == 0) return false;
+    w->n_experts = slot->kind == WEIR_SLOT_EXPERTS ? w->dims[0] : 0;
+    w->n_in = slot->kind == WEIR_SLOT_VECTOR ? 1 : w->dims[w->n_dims - 1];
+    w->n_rows = all / w->n_in / (w->n_experts > 0 ? w->n_experts : 1);
+    return true;
+}
+
+static const weir_slot *find_slot(const weir_block *block, const char *name)
+{
+    const weir_slot *slot = block->slots;
+    while (slot->name != NULL && strcmp(slot->name, name) != 0) slot++;
+    return slot->name != NULL ? slot : NULL;
+}
+
+/* Adds the rows of one more slot of the tensor. Returns NULL, or what is wrong with it. */
+static const char *add_fused(
+    const binder *b, wanted *w, const weir_slot *own, const weir_slot *slot,
+    const weir_block_use *use
+)
+{
+    wanted other = { 0 };
+    if (slot == NULL) return "which is no slot of this block";
+    if (slot->wanted != NULL && !slot->wanted(use->options)) return NULL;
+    if (slot == own) w->first_row = w->fused_rows;
+    if (!set_dims(b, &other, slot, use)) return "which has a shape that no tensor has";
+    if (slot->kind != own->kind || other.n_in != w->n_in || other.n_experts != w->n_experts)
+        return "whose rows do not have the same length and type";
+    if (!weir_add_i64(&w->fused_rows, w->fused_rows, other.n_rows))
+        return "which has a shape that no tensor has";
+    return NULL;
+}
+
+bool weir_bind_size(binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use)
+{
+    const weir_toml_node *const names =
+        weir_arch_choice(weir_toml_get(w->entry, "fused"), b->container);
+    if (!set_dims(b, w, slot, use)) {
+        weir_bind_problem(
+            b, "slot \"%s\" of %s has a shape that no tensor has", w->slot, use->block->name
+        );
+        return false;
+    }
+    for (size_t i = 0; names != NULL && i < weir_toml_size(names); i++) {
+        const char *const name = weir_toml_string(weir_toml_at(names, i, NULL), NULL);
+        const char *const wrong =
+            name != NULL ? add_fused(b, w, slot, find_slot(use->block, name), use) : NULL;
+        if (wrong == NULL) continue;
+        weir_bind_problem(
+            b, "%s: [tensor] \"%s\": fused has \"%s\", %s (%s)", b->model->arch->file, w->slot,
+            name, wrong, use->block->name
+        );
+        return false;
+    }
+    return true;
+}
+
+/* ---- shapes of tensors ----------------------------------------------------------------------- */
+typedef struct shape {
+    int64_t dims[WEIR_TENSOR_DIMS];
+    int32_t n_dims;
+} shape;
+
+/* The shape of a tensor with one matrix or, stacked, those of all experts. */
+static shape shape_of(const wanted *w, bool is_stacked, bool is_fused)
+{
+    shape out = { 0 };
+    if (is_stacked) out.dims[out.n_dims++] = w->n_experts;
+    if (is_fused) {
+        out.dims[out.n_dims++] = w->fused_rows;
+        if (w->n_in > 1) out.dims[out.n_dims++] = w->n_in;
+        return out;
+    }
+    for (int32_t i = w->n_experts > 0; i < w->n_dims; i++) out.dims[out.n_dims++] = w->dims[i];
+    return out;
+}
+
+/* Compares without dimensions of 1: [C, 1, K] is [C, K], {H} is {H, 1}. */
+static bool has_shape(const weir_tensor *tensor, shape expected)
+{
+    int64_t want[WEIR_TENSOR_DIMS], got[WEIR_TENSOR_DIMS];
+    int n_want = 0, n_got = 0;
+    for (int32_t i = 0; i < expected.n_dims; i++) {
+        if (expected.dims[i] != 1) want[n_want++] = expected.dims[i];
+    }
+    for (int i = 0; i < tensor->n_dims; i++) {
+        if (tensor->shape[i] != 1) got[n_got++] = tensor->shape[i];
+    }
+    return n_want == n_got && memcmp(want, got, (size_t)n_want * sizeof *want) == 0;
+}
+
+void weir_bind_describe(char *out, size_t size, const int64_t *dims, int32_t n_dims)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (int32_t i = 0; i < n_dims && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", dims[i]);
+}
+
+static void report_shape(binder *b, const wanted *w, const weir_tensor *tensor, bool is_stacked)
+{
+    char got[160], want[160], fused[200] = "";
+    const shape own = shape_of(w, is_stacked, false), all = shape_of(w, is_stacked, true);
+    weir_bind_describe(got, sizeof got, tensor->shape, tensor->n_dims);
+    weir_bind_describe(want, sizeof want, own.dims, own.n_dims);
+    if (w->fused_rows > w->n_rows) {
+        char text[160];
+        weir_bind_describe(text, sizeof text, all.dims, all.n_dims);
+        (void)snprintf(fused, sizeof fused, ", or [%s] with the rows of all fused slots", text);
+    }
+    weir_bind_problem(b, "tensor %s is [%s], want [%s]%s", tensor->name, got, want, fused);
+}
+
+/* The tensor has the expected shape, so nothing here exceeds its elements. */
+static bool locate(
+    binder *b, const wanted *w, const weir_tensor *tensor, int64_t first_row, size_t *offset
+)
+{
+    const weir_dtype_info info = weir_dtype_of(tensor->dtype);
+    const int64_t first = first_row * w->n_in, count = w->n_rows * w->n_in;
+    if (first % info.block_elements != 0 || count % info.block_elements != 0) {
+        weir_bind_problem(
+            b, "tensor %s of %s: the rows of \"%s\" are not whole blocks of %d elements",
+            tensor->name, info.name, w->slot, (int)info.block_elements
+        );
+        return false;
+    }
+    *offset = weir_row_bytes(tensor->dtype, first);
+    if (*offset <= tensor->bytes && weir_row_bytes(tensor->dtype, count) <= tensor->bytes - *offset)
+        return true;
+    weir_bind_problem(
+        b, "tensor %s has %zu bytes, less than its shape needs", tensor->name, tensor->bytes
+    );
+    return false;
+}
+
+static transform transform_of(binder *b, const wanted *w)
+{
+    const char *const key = b->container == WEIR_CONTAINER_GGUF ? "gguf_transform" : "hf_transform";
+    const char *const text = weir_toml_string(weir_toml_get(w->entry, key), NULL);
+    if (text == NULL) return TRANSFORM_NONE;
+    if (strcmp(text, "one_plus") == 0) return TRANSFORM_ONE_PLUS;
+    if (strcmp(text, "neg_exp") == 0) return TRANSFORM_NEG_EXP;
+    weir_bind_problem(
+        b, "%s: [tensor] \"%s\" has an unknown transform '%s'", b->model->arch->file, w->slot, text
+    );
+    return TRANSFORM_NONE;
+}
+
+bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, part *out)
+{
+    const weir_tensor *const tensor = f->tensor;
+    const bool is_stacked = w->n_experts > 0 && !weir_bind_is_per_expert(f),
+               is_own = has_shape(tensor, shape_of(w, is_stacked, false));
+    weir_bind_mark_used(b, tensor);
+    if (!is_own && (w->fused_rows == 0 || !has_shape(tensor, shape_of(w, is_stacked, true)))) {
+        report_shape(b, w, tensor, is_stacked);
+        return false;
+    }
+    const int64_t rows = is_own ? w->n_rows : w->fused_rows,
+                  before = is_stacked ? expert * rows : 0;
+    size_t offset = 0;
+    if (!locate(b, w, tensor, before + (is_own ? 0 : w->first_row), &offset)) return false;
+    *out = (part){ .tensor = tensor,
+                   .data = tensor->data != NULL ? tensor->data + offset : NULL,
+                   .change = transform_of(b, w) };
+    return true;
+}

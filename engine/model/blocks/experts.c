@@ -1,0 +1,308 @@
+/* engine/model/blocks/experts.c - a mixture of experts (Shazeer et al. 2017): a router chooses
+ * n_experts_used of n_experts for each row, and their outputs are summed by its weights, with those
+ * of experts that every row uses (DeepSeekMoE, Dai et al. 2024). An expert is a SwiGLU. */
+#include <string.h>
+
+#include "engine/model/blocks/layer_ops.h"
+
+typedef struct options {
+    int32_t scores, shared; /* weir_expert_scores, weir_expert_shared */
+    bool normalise;
+} options;
+
+static const weir_block_option option_table[] = {
+    WEIR_WORD_OPTION(options, scores, "scores", "softmax sigmoid", WEIR_EXPERTS_SOFTMAX),
+    WEIR_FLAG_OPTION(options, normalise, "normalise", true),
+    WEIR_WORD_OPTION(options, shared, "shared", "none plain gated", WEIR_EXPERTS_NONE),
+    { 0 }
+};
+
+typedef struct weights {
+    const weir_weight *router; /* [E, D] */
+    const float *router_bias, *selection_bias; /* [E] */
+    const weir_weight *gate, *up, *down; /* [E] of [I, D] [I, D] [D, I] */
+    const weir_weight *shared_gate; /* [1, D] */
+    const weir_weight *all_gate, *all_up, *all_down; /* shared experts: [S, D] [S, D] [D, S] */
+} weights;
+
+#define DIMENSION(name, field)                                                                     \
+    static int64_t name(const weir_shape *shape, const void *block_options)                        \
+    {                                                                                              \
+        (void)block_options;                                                                       \
+        return shape->field;                                                                       \
+    }
+DIMENSION(model, d_model)
+DIMENSION(experts, n_experts)
+DIMENSION(inner, d_expert)
+DIMENSION(shared_inner, d_shared)
+static int64_t one(const weir_shape *shape, const void *block_options)
+{
+    (void)shape, (void)block_options;
+    return 1;
+}
+
+static bool has_shared(const void *block_options)
+{
+    return ((const options *)block_options)->shared != WEIR_EXPERTS_NONE;
+}
+static bool has_gated(const void *block_options)
+{
+    return ((const options *)block_options)->shared == WEIR_EXPERTS_GATED;
+}
+static bool has_sigmoid(const void *block_options)
+{
+    return ((const options *)block_options)->scores == WEIR_EXPERTS_SIGMOID;
+}
+
+static const weir_slot slots[] = {
+    { WEIR_MATRIX("ffn.router", weights, router, experts, model), .is_exact = true },
+    { WEIR_VECTOR("ffn.router_bias", weights, router_bias, experts), .optional = true },
+    { WEIR_VECTOR("ffn.selection_bias", weights, selection_bias, experts), .optional = true,
+      .wanted = has_sigmoid },
+    { WEIR_EXPERTS("ffn.experts.gate", weights, gate, experts, inner, model) },
+    { WEIR_EXPERTS("ffn.experts.up", weights, up, experts, inner, model) },
+    { WEIR_EXPERTS("ffn.experts.down", weights, down, experts, model, inner) },
+    { WEIR_MATRIX("ffn.shared_gate", weights, shared_gate, one, model), .is_exact = true,
+      .wanted = has_gated },
+    { WEIR_MATRIX("ffn.shared.gate", weights, all_gate, shared_inner, model),
+      .wanted = has_shared },
+    { WEIR_MATRIX("ffn.shared.up", weights, all_up, shared_inner, model), .wanted = has_shared },
+    { WEIR_MATRIX("ffn.shared.down", weights, all_down, model, shared_inner),
+      .wanted = has_shared },
+    { 0 }
+};
+
+static const char *const shapes[] = { "n_experts", "n_experts_used", "d_expert", NULL };
+static const char *const *more_shapes(const void *block_options)
+{
+    static const char *const none[] = { NULL }, *const shared[] = { "d_shared", NULL };
+    return has_shared(block_options) ? shared : none;
+}
+
+static const char *reject(const weir_shape *shape, const void *block_options)
+{
+    if (shape->n_experts_used > shape->n_experts)
+        return "more experts are used by a token than there are";
+    if (shape->n_experts_used > WEIR_EXPERTS_MOST_CHOSEN)
+        return "a token uses more than 64 experts";
+    const int64_t n_groups = shape->n_expert_groups, n_used = shape->n_expert_groups_used;
+    if (n_groups > 1 && (shape->n_experts % n_groups != 0 || n_used < 1 || n_used > n_groups))
+        return "the groups of experts are not equal, or more are used than there are";
+    if (n_groups > 1 && shape->n_experts / n_groups * n_used < shape->n_experts_used)
+        return "the groups that a token uses have fewer experts than it uses";
+    if (has_shared(block_options) && shape->d_shared < 1)
+        return "shared experts have no width (d_shared)";
+    return NULL;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+/* A pair is a row with one of its experts; the pairs of an expert are adjacent. */
+typedef struct memory {
+    int64_t n_pairs, n_terms; /* terms: of a row's sum */
+    float *logits, *shared_logits; /* [n, E] [n] */
+    float *weights; /* [n, n_terms] */
+    int32_t *chosen; /* [n, k] experts */
+    int32_t *rows; /* [n_pairs] the row of a pair */
+    int32_t *terms; /* [n, n_terms] rows of `y` */
+    int32_t *counts; /* [E + 1] */
+    weir_matmul_group *groups; /* [min(E, n_pairs)] */
+    float *x; /* [n_pairs, D] rows of pairs */
+    float *y; /* [n_pairs + n, D] outputs of experts, then of shared ones; x is in the first part */
+    float *gate, *up; /* [n_pairs, I], or [n, S] */
+    int64_t n_elements;
+} memory;
+
+typedef struct cursor {
+    float *base;
+    int64_t at;
+} cursor;
+
+/* n elements of 4 bytes, 64-byte aligned. */
+static void *take(cursor *c, int64_t n)
+{
+    float *const at = c->base != NULL ? c->base + c->at : NULL;
+    c->at += (n + 15) / 16 * 16;
+    return at;
+}
+
+static memory memory_of(const weir_shape *shape, const options *o, float *scratch, int64_t n_rows)
+{
+    cursor c = { .base = scratch };
+    const int64_t d = shape->d_model, n_experts = shape->n_experts,
+                  n_shared = o->shared != WEIR_EXPERTS_NONE ? n_rows : 0;
+    memory m = { .n_pairs = n_rows * shape->n_experts_used,
+                 .n_terms = shape->n_experts_used + (n_shared > 0) };
+    const int64_t n_groups = n_experts < m.n_pairs ? n_experts : m.n_pairs;
+    const int64_t routed = m.n_pairs * shape->d_expert, shared = n_shared * shape->d_shared;
+    m.groups = take(&c, n_groups * (int64_t)(sizeof *m.groups / sizeof(float)));
+    m.logits = take(&c, n_rows * n_experts);
+    m.shared_logits = take(&c, n_shared);
+    m.weights = take(&c, n_rows * m.n_terms);
+    m.chosen = take(&c, m.n_pairs);
+    m.rows = take(&c, m.n_pairs);
+    m.terms = take(&c, n_rows * m.n_terms);
+    m.counts = take(&c, n_experts + 1);
+    m.y = take(&c, (m.n_pairs + n_shared) * d);
+    m.x = m.y;
+    m.gate = take(&c, routed > shared ? routed : shared);
+    m.up = take(&c, routed > shared ? routed : shared);
+    m.n_elements = c.at;
+    return m;
+}
+
+static int64_t scratch_elements(
+    const weir_shape *shape, const void *block_options, int64_t n_rows, int64_t n_segments
+)
+{
+    (void)n_segments;
+    return memory_of(shape, block_options, NULL, n_rows).n_elements;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+static weir_status route(
+    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
+    const memory *m
+)
+{
+    const bool is_gated = o->shared == WEIR_EXPERTS_GATED;
+    const weir_linear_output outputs[] = { { m->logits, w->router, w->router_bias },
+                                           { m->shared_logits, w->shared_gate, NULL } };
+    WEIR_TRY(weir_linear_outputs(step, is_gated ? 2 : 1, outputs, step->in.x));
+    return weir_expert_route(
+        step->stream, &(weir_expert_route_args
+                      ){ .logits = m->logits,
+                         .bias = w->selection_bias,
+                         .shared_logits = is_gated ? m->shared_logits : NULL,
+                         .chosen = m->chosen,
+                         .weights = m->weights,
+                         .n_rows = step->n_rows,
+                         .n_experts = shape->n_experts,
+                         .n_chosen = shape->n_experts_used,
+                         .scores = (weir_expert_scores)o->scores,
+                         .shared = (weir_expert_shared)o->shared,
+                         .normalise = o->normalise,
+                         .scale = shape->expert_scale > 0.0 ? (float)shape->expert_scale : 1.0f }
+    );
+}
+
+/* Sorts pairs by expert, within an expert by row (a counting sort). Returns the number of
+ * groups. */
+static int32_t group_pairs(const weir_shape *shape, const weir_step *step, const memory *m)
+{
+    const int64_t k = shape->n_experts_used, n_experts = shape->n_experts;
+    int32_t *const starts = m->counts, n_groups = 0;
+    memset(starts, 0, (size_t)(n_experts + 1) * sizeof *starts);
+    for (int64_t i = 0; i < m->n_pairs; i++) starts[m->chosen[i] + 1]++;
+    for (int64_t e = 0; e < n_experts; e++) {
+        if (starts[e + 1] > 0)
+            m->groups[n_groups++] = (weir_matmul_group
+            ){ .first = starts[e], .n_rows = starts[e + 1], .matrix = (int32_t)e };
+        starts[e + 1] += starts[e];
+    }
+    for (int64_t t = 0; t < step->n_rows; t++) {
+        int32_t *const terms = m->terms + t * m->n_terms;
+        for (int64_t j = 0; j < k; j++) {
+            terms[j] = starts[m->chosen[t * k + j]]++;
+            m->rows[terms[j]] = (int32_t)t;
+        }
+        if (m->n_terms > k) terms[k] = (int32_t)(m->n_pairs + t);
+    }
+    return n_groups;
+}
+
+static weir_status gate_rows(const weir_step *step, const memory *m, int64_t n_rows, int64_t width)
+{
+    return weir_swiglu(
+        step->stream, &(weir_swiglu_args){ .dst = m->gate,
+                                           .gate = m->gate,
+                                           .up = m->up,
+                                           .n_rows = n_rows,
+                                           .dim = width,
+                                           .dst_stride = width,
+                                           .gate_stride = width,
+                                           .up_stride = width }
+    );
+}
+
+static weir_status run_experts(
+    const weir_shape *shape, const weights *w, const weir_step *step, const memory *m,
+    int32_t n_groups
+)
+{
+    const int64_t d = shape->d_model, inner_width = shape->d_expert;
+    WEIR_TRY(weir_embed(
+        step->stream, &(weir_embed_args){ .dst = m->x,
+                                          .table = step->in.x,
+                                          .ids = m->rows,
+                                          .n_rows = m->n_pairs,
+                                          .dim = d,
+                                          .n_vocab = step->n_rows,
+                                          .dtype = WEIR_F32 }
+    ));
+    weir_matmul_args args = {
+        .x = m->x,
+        .n_rows = m->n_pairs,
+        .n_in = d,
+        .x_stride = d,
+        .n_outputs = 2,
+        .outputs = { { .weight = w->gate, .dst = m->gate, .dst_stride = inner_width },
+                     { .weight = w->up, .dst = m->up, .dst_stride = inner_width } },
+        .n_groups = n_groups,
+        .groups = m->groups
+    };
+    WEIR_TRY(weir_matmul(step->stream, &args));
+    WEIR_TRY(gate_rows(step, m, m->n_pairs, inner_width));
+    args.x = m->gate;
+    args.n_in = args.x_stride = inner_width;
+    args.n_outputs = 1;
+    args.outputs[0] = (weir_matmul_output){ .weight = w->down, .dst = m->y, .dst_stride = d };
+    return weir_matmul(step->stream, &args);
+}
+
+static weir_status run_shared(
+    const weir_shape *shape, const weights *w, const weir_step *step, const memory *m
+)
+{
+    const weir_linear_output outputs[] = { { m->gate, w->all_gate, NULL },
+                                           { m->up, w->all_up, NULL } };
+    WEIR_TRY(weir_linear_outputs(step, 2, outputs, step->in.x));
+    WEIR_TRY(gate_rows(step, m, step->n_rows, shape->d_shared));
+    return weir_linear(step, m->y + m->n_pairs * shape->d_model, w->all_down, m->gate);
+}
+
+static weir_status forward(
+    const weir_shape *shape, const void *block_options, const void *block_weights,
+    const weir_step *step
+)
+{
+    const options *const o = block_options;
+    const weights *const w = block_weights;
+    const memory m = memory_of(shape, o, step->out.scratch, step->n_rows);
+    WEIR_TRY(route(shape, o, w, step, &m));
+    WEIR_TRY(run_experts(shape, w, step, &m, group_pairs(shape, step, &m)));
+    if (has_shared(o)) WEIR_TRY(run_shared(shape, w, step, &m));
+    return weir_expert_sum(
+        step->stream, &(weir_expert_sum_args){ .dst = step->out.x,
+                                               .src = m.y,
+                                               .weights = m.weights,
+                                               .rows = m.terms,
+                                               .n_rows = step->n_rows,
+                                               .n_terms = m.n_terms,
+                                               .dim = shape->d_model }
+    );
+}
+
+const weir_block weir_block_experts = {
+    .name = "experts",
+    .kind = WEIR_BLOCK_FFN,
+    .slots = slots,
+    .shapes = shapes,
+    .weights_bytes = sizeof(weights),
+    .options = option_table,
+    .options_bytes = sizeof(options),
+    .host_only = "experts are computed on the host only",
+    .scratch_elements = scratch_elements,
+    .forward = forward,
+    .more_shapes = more_shapes,
+    .reject = reject,
+};
