@@ -35,10 +35,13 @@ WEIR_MUST_CHECK weir_status weir_toml_parse(
 );
 /* Merges two documents: the members of `base` in their order, replaced by those of `own` with the
  * same key, then the other members of `own`. Tables that both have at the top level are merged in
- * the same way, lists in them are concatenated; deeper members are not merged. Keeps references to
- * what it needs, so both may be closed first. */
-WEIR_MUST_CHECK weir_status
-weir_toml_join(weir_toml **out, const weir_toml *base, const weir_toml *own, weir_error *error);
+ * the same way, lists in them are concatenated; deeper members are not merged. Tables in `whole`
+ * (names at the top level, ending with NULL; may be NULL) are not merged either. Keeps references
+ * to what it needs, so both may be closed first. */
+WEIR_MUST_CHECK weir_status weir_toml_join(
+    weir_toml **out, const weir_toml *base, const weir_toml *own, const char *const *whole,
+    weir_error *error
+);
 void weir_toml_close(weir_toml *document);
 const weir_toml_node *weir_toml_root(const weir_toml *document);
 

@@ -234,9 +234,18 @@ const weir_toml_node *member(const weir_toml_node &table, const char *key)
     return nullptr;
 }
 
-/* Merges two tables or concatenates two lists, down to `depth` levels; below that, `own` replaces
- * `base`. */
-weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int depth)
+bool is_listed(const char *const *names, const char *key)
+{
+    for (; names != nullptr && *names != nullptr; names++)
+        if (std::string_view(*names) == key) return true;
+    return false;
+}
+
+/* Merges two tables or concatenates two lists, down to `depth` levels; below that, and for members
+ * in `whole`, `own` replaces `base`. */
+weir_toml_node joined(
+    const weir_toml_node &base, const weir_toml_node &own, int depth, const char *const *whole
+)
 {
     if (depth == 0 || base.node->type() != own.node->type() ||
         !(own.node->is_table() || own.node->is_array()))
@@ -245,7 +254,10 @@ weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int
     for (const weir_toml_node &child : base.children) {
         const weir_toml_node *const instead =
             child.key != nullptr ? member(own, child.key) : nullptr;
-        out.children.push_back(instead != nullptr ? joined(child, *instead, depth - 1) : child);
+        const int deeper = instead != nullptr && is_listed(whole, child.key) ? 0 : depth - 1;
+        out.children.push_back(
+            instead != nullptr ? joined(child, *instead, deeper, nullptr) : child
+        );
     }
     for (const weir_toml_node &child : own.children)
         if (child.key == nullptr || member(base, child.key) == nullptr)
@@ -256,12 +268,13 @@ weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int
 } // namespace
 
 extern "C" weir_status weir_toml_join(
-    weir_toml **out, const weir_toml *base, const weir_toml *own, weir_error *error
+    weir_toml **out, const weir_toml *base, const weir_toml *own, const char *const *whole,
+    weir_error *error
 )
 {
     try {
-        auto document =
-            std::make_unique<weir_toml>(weir_toml{ own->texts, joined(base->root, own->root, 2) });
+        auto document = std::make_unique<weir_toml>(weir_toml{
+            own->texts, joined(base->root, own->root, 2, whole) });
         document->texts.insert(document->texts.end(), base->texts.begin(), base->texts.end());
         *out = document.release();
         return WEIR_OK;

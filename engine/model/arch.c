@@ -98,7 +98,9 @@ static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, wei
             "%s: [arch] base = \"%.80s\": more than %d bases in a chain, or in a cycle", arch->file,
             arch->base, (int)MAX_BASES
         );
-    WEIR_TRY(weir_toml_join(&whole, base->document, arch->document, error));
+    /* Options of another kind of block are not inherited. */
+    static const char *const replaced[] = { "ffn", NULL };
+    WEIR_TRY(weir_toml_join(&whole, base->document, arch->document, replaced, error));
     weir_toml_close(arch->document);
     arch->document = whole;
     arch->root = weir_toml_root(whole);

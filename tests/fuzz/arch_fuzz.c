@@ -104,7 +104,7 @@ static weir_status join(weir_arch *arch, weir_error *error)
     weir_toml *const base = base_of(arch);
     weir_toml *whole = NULL;
     if (base == NULL) return weir_error_set(error, WEIR_ECONFIG, "no such base");
-    const weir_status status = weir_toml_join(&whole, base, arch->document, error);
+    const weir_status status = weir_toml_join(&whole, base, arch->document, NULL, error);
     weir_toml_close(base);
     if (status != WEIR_OK) return status;
     weir_toml_close(arch->document);

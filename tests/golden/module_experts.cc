@@ -33,7 +33,7 @@ bool choose(Row *row, weir_expert_route_args args, Choice *out)
 }
 
 void compare_integers(
-    Modules *m, Check *check, const std::string &name, const Integers &got, const char *row
+    Modules *m, Check *check, const std::string &name, const Integers &got, const std::string &row
 )
 {
     m->values.mark(name);
@@ -161,9 +161,10 @@ void run_choice(Modules *m, Check *check, const Block &b)
 void run_sum(Modules *m, Check *check, const Block &b)
 {
     const Floats outputs = all_outputs(m, b);
-    Choice choice;
+    Choice choice; /* of the last row of the table, the reference */
     each_row(WEIR_OP_EXPERT_ROUTE, [&](Row *row) {
-        if (choice.experts.empty()) choose(row, b.route(b.k, true), &choice);
+        Choice one;
+        if (choose(row, b.route(b.k, true), &one)) choice = one;
     });
     Integers rows;
     for (int64_t t = 0; t < b.n; t++) {

@@ -200,16 +200,19 @@ TEST(Toml, JoinedDocumentsTakeWhatTheyLackFromTheirBase)
     {
         Document base(
             "[a]\nx = 'bx'\ny = 'by'\nt = { p = 'bp', q = 'bq' }\n[b]\nz = "
-            "'bz'\n[[l]]\nn = 'first'\n[c]\nw = 'bw'\n",
+            "'bz'\n[[l]]\nn = 'first'\n[c]\nw = 'bw'\n[f]\nkind = 'bk'\nm = 'bm'\n",
             "base.toml"
         );
         Document own(
             "[a]\nn = 'new'\ny = 'own'\nt = { p = 'op' }\n[[l]]\nn = 'second'\n[[l]]\nn = "
-            "'third'\n[d]\nv = 'ov'\nc = 7\n",
+            "'third'\n[d]\nv = 'ov'\nc = 7\n[f]\nkind = 'ok'\n",
             "own.toml"
         );
-        ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, nullptr), WEIR_OK);
+        const char *const whole[] = { "f", "c", nullptr };
+        ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, whole, nullptr), WEIR_OK);
     }
+    EXPECT_EQ(text_at(toml, "f", "kind"), "ok");
+    EXPECT_EQ(weir_toml_size(weir_toml_get(weir_toml_root(toml), "f")), 1u) << "taken whole";
     EXPECT_EQ(text_at(toml, "a", "x"), "bx");
     EXPECT_EQ(text_at(toml, "a", "y"), "own");
     EXPECT_EQ(text_at(toml, "a", "n"), "new");
@@ -245,7 +248,7 @@ TEST(Toml, WhatIsOfAnotherTypeIsNotJoined)
     Document base("a = 1\n[b]\nx = 1\n[[c]]\nx = 1\n"),
         own("[a]\nx = 'own'\n[[b]]\ny = 1\n[c]\nx = 'own'\n");
     weir_toml *toml = nullptr;
-    ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, nullptr), WEIR_OK);
+    ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, nullptr, nullptr), WEIR_OK);
     EXPECT_EQ(text_at(toml, "a", "x"), "own");
     EXPECT_EQ(weir_toml_type_of(weir_toml_get(weir_toml_root(toml), "b")), WEIR_TOML_ARRAY);
     EXPECT_EQ(weir_toml_size(weir_toml_get(weir_toml_root(toml), "b")), 1u);
