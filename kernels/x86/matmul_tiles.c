@@ -59,11 +59,19 @@ static row_group group_at(
     return g;
 }
 
-static plan make_plan(const weir_tiles_isa *isa, const weir_matmul_args *args)
+static int64_t scratch_rows(const weir_tiles_isa *isa, const weir_matmul_args *args)
+{
+    int64_t rows = 0;
+    for (int32_t i = 0; i < (args->n_groups > 0 ? args->n_groups : 1); i++)
+        rows += group_at(isa, args, i, rows).rows;
+    return rows;
+}
+
+static plan make_plan(const weir_matmul_args *args, int64_t rows)
 {
     plan p = { .n_groups = args->n_in / WEIR_TILE_GROUP,
+               .rows = rows,
                .n_row_groups = args->n_groups > 0 ? args->n_groups : 1 };
-    for (int32_t i = 0; i < p.n_row_groups; i++) p.rows += group_at(isa, args, i, p.rows).rows;
     const size_t n_groups = (size_t)p.rows * (size_t)p.n_groups;
     p.scales_offset = aligned(n_groups * WEIR_TILE_GROUP);
     p.bytes = p.scales_offset + aligned(n_groups * sizeof(float));
@@ -102,7 +110,10 @@ const char *weir_tiles_reject(const weir_matmul_args *args)
 
 size_t weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *args)
 {
-    return make_plan(isa, args).bytes;
+    const int64_t most_groups = isa->padded ? args->n_rows / isa->least_rows + 1 : 0;
+    const int64_t rows = args->n_groups > 0 ? args->n_rows + most_groups * (isa->many_rows - 1)
+                                            : scratch_rows(isa, args);
+    return make_plan(args, rows).bytes;
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
@@ -295,7 +306,7 @@ weir_status weir_tiles_matmul(
     const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args
 )
 {
-    const plan p = make_plan(isa, args);
+    const plan p = make_plan(args, scratch_rows(isa, args));
     if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
     char *const scratch = context->scratch;
     const int64_t panels = p.panels_before[args->n_outputs];

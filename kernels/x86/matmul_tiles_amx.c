@@ -233,6 +233,7 @@ static const weir_tiles_isa isa = {
     .many_rows = BLOCK_ROWS,
     .row_ahead = 8192,
     .padded = true,
+    .least_rows = LEAST_ROWS,
     .rows = {
 #define X(index, ...) rows_##index,
         WEIR_TILES_FORMAT_MAP(X)

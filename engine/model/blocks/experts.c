@@ -270,6 +270,40 @@ static weir_status run_shared(
     return weir_linear(step, m->y + m->n_pairs * shape->d_model, w->all_down, m->gate);
 }
 
+static weir_status add_up(
+    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
+    const memory *m
+)
+{
+    if (has_shared(o)) WEIR_TRY(run_shared(shape, w, step, m));
+    return weir_expert_sum(
+        step->stream, &(weir_expert_sum_args){ .dst = step->out.x,
+                                               .src = m->y,
+                                               .weights = m->weights,
+                                               .rows = m->terms,
+                                               .n_rows = step->n_rows,
+                                               .n_terms = m->n_terms,
+                                               .dim = shape->d_model }
+    );
+}
+
+/* While planning nothing is chosen. Kernels for groups of many rows and of few are asked; their
+ * scratch does not depend on the groups. */
+static weir_status plan_experts(
+    const weir_shape *shape, const weights *w, const weir_step *step, const memory *m
+)
+{
+    const int64_t most = shape->n_experts < m->n_pairs ? shape->n_experts : m->n_pairs;
+    m->groups[0] = (weir_matmul_group){ .n_rows = m->n_pairs };
+    WEIR_TRY(run_experts(shape, w, step, m, 1));
+    for (int64_t g = 0; g < most; g++)
+        m->groups[g] = (weir_matmul_group
+        ){ .first = g, .n_rows = g + 1 < most ? 1 : m->n_pairs - g, .matrix = (int32_t)g };
+    return run_experts(shape, w, step, m, (int32_t)most);
+}
+
+/* Routes rows, sorts (row, expert) pairs by expert, multiplies each expert's rows by its matrices,
+ * and sums the outputs of each row (docs/decisions/0055). */
 static weir_status forward(
     const weir_shape *shape, const void *block_options, const void *block_weights,
     const weir_step *step
@@ -279,17 +313,12 @@ static weir_status forward(
     const weights *const w = block_weights;
     const memory m = memory_of(shape, o, step->out.scratch, step->n_rows);
     WEIR_TRY(route(shape, o, w, step, &m));
-    WEIR_TRY(run_experts(shape, w, step, &m, group_pairs(shape, step, &m)));
-    if (has_shared(o)) WEIR_TRY(run_shared(shape, w, step, &m));
-    return weir_expert_sum(
-        step->stream, &(weir_expert_sum_args){ .dst = step->out.x,
-                                               .src = m.y,
-                                               .weights = m.weights,
-                                               .rows = m.terms,
-                                               .n_rows = step->n_rows,
-                                               .n_terms = m.n_terms,
-                                               .dim = shape->d_model }
+    WEIR_TRY(
+        weir_stream_is_planning(step->stream)
+            ? plan_experts(shape, w, step, &m)
+            : run_experts(shape, w, step, &m, group_pairs(shape, step, &m))
     );
+    return add_up(shape, o, w, step, &m);
 }
 
 const weir_block weir_block_experts = {
