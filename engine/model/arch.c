@@ -11,29 +11,21 @@
 #include "engine/base/file.h"
 #include "engine/model/arch_internal.h"
 
-enum { MAX_ARCHS = 256, MAX_BASES = 4 };
-
-struct weir_arch_set {
-    weir_arch archs[MAX_ARCHS];
-    size_t count;
-    weir_block_list blocks;
-};
+enum { MAX_BASES = 4 };
 
 static const char *head_text(const weir_arch *arch, const char *key)
 {
     return weir_toml_string(weir_toml_get(weir_toml_get(arch->root, "arch"), key), NULL);
 }
 
-/* Returns set->count if there is none. */
-static size_t index_of(const weir_arch_set *set, const char *name)
+size_t weir_arch_index(const weir_arch_set *set, const char *name)
 {
     size_t i = 0;
     while (i < set->count && strcmp(set->archs[i].name, name) != 0) i++;
     return i;
 }
 
-/* Lists the known names, "llama, qwen3"; the caller frees it. */
-static weir_buffer list_known(const weir_arch_set *set)
+weir_buffer weir_arch_list_known(const weir_arch_set *set)
 {
     weir_buffer known = { 0 };
     for (size_t i = 0; i < set->count; i++)
@@ -54,11 +46,12 @@ static weir_status add_arch(
         arch.name = head_text(&arch, "name");
         arch.base = head_text(&arch, "base");
         arch.has_match = weir_toml_get(weir_toml_get(arch.root, "arch"), "match") != NULL;
+        arch.has_when = weir_toml_get(weir_toml_get(arch.root, "arch"), "when") != NULL;
     }
-    const size_t at = status == WEIR_OK ? index_of(set, arch.name) : 0;
-    if (at == MAX_ARCHS)
+    const size_t at = status == WEIR_OK ? weir_arch_index(set, arch.name) : 0;
+    if (at == WEIR_MAX_ARCHS)
         status = weir_error_set(
-            error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)MAX_ARCHS
+            error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)WEIR_MAX_ARCHS
         );
     if (status != WEIR_OK) {
         weir_toml_close(arch.document);
@@ -74,7 +67,7 @@ static weir_status no_base(const weir_arch_set *set, const weir_arch *arch, weir
 {
     uint32_t line, column;
     weir_toml_position(weir_toml_get(weir_toml_get(arch->root, "arch"), "base"), &line, &column);
-    weir_buffer known = list_known(set);
+    weir_buffer known = weir_arch_list_known(set);
     const weir_status status = weir_error_set(
         error, WEIR_ECONFIG, "%s:%u: [arch] base = \"%.80s\": not known; known are %s", arch->file,
         line, arch->base, known.data != NULL ? known.data : "none"
@@ -89,7 +82,7 @@ static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, wei
 {
     weir_toml *whole = NULL;
     if (arch->base == NULL) return WEIR_OK;
-    weir_arch *const base = &set->archs[index_of(set, arch->base)];
+    weir_arch *const base = &set->archs[weir_arch_index(set, arch->base)];
     if (base == set->archs + set->count) return no_base(set, arch, error);
     if (depth < MAX_BASES) WEIR_TRY(join_base(set, base, depth + 1, error));
     if (depth == MAX_BASES || base->n_bases == MAX_BASES)
@@ -182,78 +175,6 @@ const weir_toml_node *weir_arch_choice(const weir_toml_node *node, weir_containe
 {
     if (node == NULL || weir_toml_type_of(node) != WEIR_TOML_TABLE) return node;
     return weir_toml_get(node, container == WEIR_CONTAINER_GGUF ? "gguf" : "hf");
-}
-
-const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory)
-{
-    weir_meta meta;
-    if (weir_tensor_directory_container(directory) != WEIR_CONTAINER_GGUF) return NULL;
-    return weir_tensor_directory_meta(directory, "general.architecture", &meta) &&
-                   meta.type == WEIR_META_STRING
-               ? meta.string
-               : "";
-}
-
-static bool matches(const weir_arch *arch, weir_container container, const char *name)
-{
-    const weir_toml_node *const match =
-        arch->has_match ? weir_toml_get(weir_toml_get(arch->root, "arch"), "match") : NULL;
-    const weir_toml_node *const names = match != NULL ? weir_arch_choice(match, container) : NULL;
-    for (size_t i = 0; names != NULL && i < weir_toml_size(names); i++) {
-        const char *const text = weir_toml_string(weir_toml_at(names, i, NULL), NULL);
-        if (text != NULL && strcmp(text, name) == 0) return true;
-    }
-    return false;
-}
-
-weir_status weir_arch_match(
-    const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory,
-    weir_error *error
-)
-{
-    const weir_container container = weir_tensor_directory_container(directory);
-    const char *const key =
-        container == WEIR_CONTAINER_GGUF ? "general.architecture" : "model_type";
-    weir_meta meta;
-    if (!weir_tensor_directory_meta(directory, key, &meta) || meta.type != WEIR_META_STRING)
-        return weir_error_set(
-            error, WEIR_EFORMAT, "%s: %s is missing: the architecture is unknown",
-            weir_tensor_directory_path(directory),
-            container == WEIR_CONTAINER_GGUF ? key : "config.json with model_type"
-        );
-    for (size_t i = 0; i < set->count; i++) {
-        if (!matches(&set->archs[i], container, meta.string)) continue;
-        *out = &set->archs[i];
-        return weir_arch_check_refusals(*out, directory, error);
-    }
-    weir_buffer known = list_known(set);
-    const weir_status status = weir_error_set(
-        error, WEIR_EUNSUPPORTED,
-        "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
-        weir_tensor_directory_path(directory), meta.string, known.data != NULL ? known.data : "none"
-    );
-    weir_buffer_free(&known);
-    return status;
-}
-
-weir_status weir_arch_find(
-    const weir_arch **out, const weir_arch_set *set, const char *name,
-    const weir_tensor_directory *directory, weir_error *error
-)
-{
-    const size_t at = index_of(set, name);
-    if (at < set->count) {
-        *out = &set->archs[at];
-        return weir_arch_check_refusals(*out, directory, error);
-    }
-    weir_buffer known = list_known(set);
-    const weir_status status = weir_error_set(
-        error, WEIR_ECONFIG,
-        "model.arch = \"%.80s\": not known; known are %s (--arch-dir adds more)", name,
-        known.data != NULL ? known.data : "none"
-    );
-    weir_buffer_free(&known);
-    return status;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */

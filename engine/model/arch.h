@@ -25,7 +25,7 @@ typedef struct weir_arch {
     const char *name; /* [arch] name  */
     const char *base; /* not joined with yet; NULL: none */
     int32_t n_bases; /* joined with, in a chain */
-    bool has_match; /* its own, not its base's */
+    bool has_match, has_when; /* its own, not its base's */
     char file[256]; /* for messages */
     weir_block_list blocks; /* in addition to those of the registry */
 } weir_arch;
@@ -40,9 +40,9 @@ WEIR_MUST_CHECK weir_status weir_arch_set_open(
 );
 void weir_arch_set_close(weir_arch_set *set);
 
-/* The architecture of a checkpoint (GGUF general.architecture, config.json model_type). Returns
- * EUNSUPPORTED with a message that names it and the known ones, or the setting that an arch file
- * refuses. */
+/* The architecture of a checkpoint (GGUF general.architecture, config.json model_type). If several
+ * have the name, one whose `when` is true comes before those without. Returns EUNSUPPORTED with a
+ * message that names it and the known ones, or the setting that an arch file refuses. */
 WEIR_MUST_CHECK weir_status weir_arch_match(
     const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory,
     weir_error *error

@@ -7,10 +7,15 @@
 #include "engine/formats/printable.h"
 #include "engine/model/arch_check.h"
 
-static const member arch_keys[] = {
-    { "name", FORM_TEXT, NEEDED },   { "base", FORM_TEXT, ONCE },
-    { "match", FORM_LIST, DIFFERS }, { "prefixes", FORM_LIST, ONCE },
-    { "skip", FORM_LIST, DIFFERS },  { 0 }
+static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },
+                                    { "base", FORM_TEXT, ONCE },
+                                    { "match", FORM_LIST, DIFFERS },
+                                    { "prefixes", FORM_LIST, ONCE },
+                                    { "skip", FORM_LIST, DIFFERS },
+                                    { "when", FORM_TABLE, ONCE },
+                                    { 0 } };
+static const member when_keys[] = {
+    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "above", FORM_NUMBER, NEEDED }, { 0 }
 };
 static const member shape_keys[] = {
     { "gguf", FORM_NAMES, ONCE },      { "gguf_minus", FORM_NAMES, ONCE },
@@ -241,6 +246,26 @@ static weir_status check_refuse(const checker *c)
     return WEIR_OK;
 }
 
+/* [arch] when: a condition of `match`. */
+static weir_status check_when(const checker *c)
+{
+    const weir_toml_node *const when = arch_get(c, "arch", "when");
+    char at[2 * TEXT_LENGTH];
+    if (when == NULL) return WEIR_OK;
+    WEIR_TRY(arch_check_members(c, when, "arch] [when", when_keys));
+    if (weir_toml_get(when, "gguf") == NULL && weir_toml_get(when, "hf") == NULL)
+        return weir_error_set(
+            c->error, WEIR_ECONFIG, "%s names no setting: add gguf = KEY or hf = PATH",
+            arch_place(at, when, "arch] [when")
+        );
+    if (arch_get(c, "arch", "match") == NULL)
+        return weir_error_set(
+            c->error, WEIR_ECONFIG, "%s is a condition of match, which this file does not have",
+            arch_place(at, when, "arch] [when")
+        );
+    return WEIR_OK;
+}
+
 weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error)
 {
     const checker c = { .arch = arch, .error = error };
@@ -250,6 +275,7 @@ weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error)
     if (table == NULL)
         return weir_error_set(error, WEIR_ECONFIG, "%s: table [arch] is missing", arch->file);
     WEIR_TRY(arch_check_members(&c, table, "arch", arch_keys));
+    WEIR_TRY(check_when(&c));
     if (weir_toml_get(table, "match") == NULL && weir_toml_get(table, "base") == NULL)
         return weir_error_set(
             error, WEIR_ECONFIG, "%s match is missing", arch_place(at, table, "arch")

@@ -19,6 +19,8 @@ typedef enum form {
     FORM_LIST, /* [TEXT ..] */
     FORM_WORDS, /* { key = TEXT .. } */
     FORM_DEFAULT, /* NUMBER or TEXT */
+    FORM_NUMBER,
+    FORM_TABLE, /* checked apart */
     FORM_SCALARS, /* TEXT, NUMBER, boolean or a list of them */
 } form;
 

@@ -1,5 +1,5 @@
-/* engine/model/arch_check_tensors.c - checks [tensor] of arch files: slots, their keys, and the slots
- * that they refer to. */
+/* engine/model/arch_check_tensors.c - checks [tensor] of arch files: slots, their keys, and the
+ * slots that they refer to. */
 #include <stdio.h>
 #include <string.h>
 

@@ -17,6 +17,8 @@ static const char *form_text(form f)
     case FORM_LIST: return "a list of at most 64 texts";
     case FORM_WORDS: return "a table of texts";
     case FORM_DEFAULT: return "a number or a text";
+    case FORM_NUMBER: return "a number";
+    case FORM_TABLE: return "a table";
     case FORM_SCALARS: return "a text, a number, true, false, or a list of these";
     }
     return "";
@@ -63,6 +65,8 @@ bool arch_fits(const weir_toml_node *node, form f)
                (type == WEIR_TOML_ARRAY && arch_all_children(node, MAX_NAMES, arch_is_text));
     case FORM_WORDS:
         return type == WEIR_TOML_TABLE && arch_all_children(node, MAX_NAMES, arch_is_text);
+    case FORM_NUMBER: return weir_toml_float(node, &number) && isfinite(number);
+    case FORM_TABLE: return type == WEIR_TOML_TABLE;
     case FORM_DEFAULT:
         return arch_is_text(node) || (weir_toml_float(node, &number) && isfinite(number));
     case FORM_SCALARS:

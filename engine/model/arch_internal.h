@@ -1,6 +1,20 @@
 /* engine/model/arch_internal.h - shared by the files about architectures. */
 #pragma once
+#include "engine/base/buffer.h"
 #include "engine/model/arch.h"
+
+enum { WEIR_MAX_ARCHS = 256 };
+
+struct weir_arch_set {
+    weir_arch archs[WEIR_MAX_ARCHS];
+    size_t count;
+    weir_block_list blocks;
+};
+
+/* Returns set->count if there is none. */
+size_t weir_arch_index(const weir_arch_set *set, const char *name);
+/* Lists the known names, "llama, qwen3"; the caller frees it. */
+weir_buffer weir_arch_list_known(const weir_arch_set *set);
 
 /* arch_check.c: checks every table, key and type of an arch file before it is used. ECONFIG names
  * the line and the nearest known name. The head is checked before the file is joined with its base,

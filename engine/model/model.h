@@ -81,8 +81,8 @@ bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_
 /* Counts of the layers with fixed-size memory for the sequence with this recurrent state; NULL: of
  * an empty sequence, only their slots. */
 weir_bank_stats weir_model_bank_stats(const weir_model *model, const float *recurrent);
-/* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): decoding
- * takes at least this / bandwidth. */
+/* Bytes read by one decode step of one sequence at depth 0 (recurrent state, and weights without
+ * the experts that one row does not use): decoding takes at least this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);
 /* Tensors of the file that nothing uses (borrowed names), except the draft block and vision
  * parts. */

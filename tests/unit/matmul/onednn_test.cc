@@ -69,6 +69,15 @@ TEST(OneDnn, PlansByActivations)
     expect_dense(WEIR_F16, WEIR_ACTIVATIONS_F32, WEIR_F32, WEIR_F16);
     expect_dense(WEIR_Q4_K, WEIR_ACTIVATIONS_F32, WEIR_F32, WEIR_F32);
     EXPECT_EQ(plan(WEIR_Q4_K, WEIR_ACTIVATIONS_FAST).layout, WEIR_LAYOUT_TILES);
+    for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16 }) {
+        weir_weight grouped = {};
+        const weir_matrix_source source = { nullptr, 100, 256, dtype, true };
+        EXPECT_EQ(
+            weir_weight_plan(&grouped, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr),
+            WEIR_OK
+        );
+        EXPECT_EQ(grouped.layout, WEIR_LAYOUT_DENSE) << "a call of oneDNN has one matrix";
+    }
 
     weir_weight w = {};
     weir_error error = {};

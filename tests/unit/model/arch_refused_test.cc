@@ -56,6 +56,65 @@ TEST_F(ArchBase, AFileSaysWhatDiffers)
     EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), "acme");
 }
 
+/* The golden has 4 heads and 2 layers. */
+TEST_F(ArchBase, AConditionChoosesAmongThoseOfOneName)
+{
+    const auto chosen = [&](const std::string &when, const char *model = "qwen3",
+                            const std::string &match = "{ gguf = [\"qwen3\"], hf = [\"qwen3\"] }") {
+        write(
+            "acme",
+            "[arch]\nname = \"acme\"\nbase = \"qwen3\"\nmatch = " + match + "\n" + when + "\n"
+        );
+        return engine_.open(golden(model), { "model.arch_dir=" + (folder_ / "archs") }) == WEIR_OK
+                   ? std::string(weir_model_arch(weir_engine_model(engine_.get())))
+                   : std::string(engine_.text());
+    };
+    EXPECT_EQ(chosen("when = { hf = \"num_attention_heads\", above = 3 }"), "acme");
+    EXPECT_EQ(chosen("when = { hf = \"num_attention_heads\", above = 4 }"), "qwen3");
+    EXPECT_EQ(chosen("when = { hf = \"rms_norm_eps\", above = 1e-9 }"), "acme");
+    EXPECT_EQ(chosen("when = { hf = \"hidden_act\", above = 0 }"), "qwen3") << "not a number";
+    EXPECT_EQ(chosen("when = { hf = \"nothing\", above = -1 }"), "qwen3");
+    const char *const gguf = "when = { gguf = \"block_count\", above = 1 }";
+    EXPECT_EQ(chosen(gguf), "qwen3") << "without a condition there, the first one is taken";
+    EXPECT_EQ(chosen(gguf, "qwen3/qwen3-bf16.gguf"), "acme");
+    EXPECT_EQ(
+        chosen("when = { gguf = \"block_count\", above = 2 }", "qwen3/qwen3-bf16.gguf"), "qwen3"
+    );
+
+    write("b", "[arch]\nname = \"b\"\nbase = \"acme\"\nmatch = { hf = [\"b\"] }\n");
+    copy_checkpoint(folder_, "qwen3");
+    change_config(folder_, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
+    write(
+        "acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\nmatch = { hf = [\"acme\"] }\n"
+                "when = { hf = \"num_attention_heads\", above = 4 }\n"
+    );
+    const Settings settings = { "model.arch_dir=" + (folder_ / "archs") };
+    EXPECT_EQ(engine_.open(folder_.path(), settings), WEIR_EUNSUPPORTED);
+    EXPECT_SAYS(engine_.text(), "'acme' is known only with num_attention_heads above 4 (");
+    change_config(folder_, "\"model_type\": \"acme\"", "\"model_type\": \"b\"");
+    EXPECT_EQ(engine_.open(folder_.path(), settings), WEIR_OK)
+        << "a condition is not inherited: " << engine_.text();
+}
+
+TEST_F(ArchBase, AConditionIsChecked)
+{
+    const auto says = [&](const std::string &lines) {
+        write("acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\n" + lines + "\n");
+        return why();
+    };
+    const std::string match = "match = { hf = [\"acme\"] }\n";
+    EXPECT_EQ(says(match + "when = { hf = \"x\", above = 0 }"), "");
+    EXPECT_SAYS(says(match + "when = { hf = \"x\" }"), "[arch] [when] above is missing");
+    EXPECT_SAYS(says(match + "when = { above = 0 }"), "names no setting: add gguf = KEY");
+    EXPECT_SAYS(says(match + "when = 3"), "when: must be a table");
+    EXPECT_SAYS(says(match + "when = { hf = \"x\", above = \"0\" }"), "above: must be a number");
+    EXPECT_SAYS(
+        says(match + "when = { hf = \"x\", abov = 0 }"),
+        "unknown key 'abov'; the nearest is 'above'"
+    );
+    EXPECT_SAYS(says("when = { hf = \"x\", above = 0 }"), "is a condition of match");
+}
+
 TEST_F(ArchBase, WhatABaseRefusesIsRefused)
 {
     write(

@@ -1,0 +1,143 @@
+/* engine/model/arch_match.c - finds the architecture of a checkpoint. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/model/arch_internal.h"
+
+const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory)
+{
+    weir_meta meta;
+    if (weir_tensor_directory_container(directory) != WEIR_CONTAINER_GGUF) return NULL;
+    return weir_tensor_directory_meta(directory, "general.architecture", &meta) &&
+                   meta.type == WEIR_META_STRING
+               ? meta.string
+               : "";
+}
+
+static bool has_name(const weir_arch *arch, weir_container container, const char *name)
+{
+    const weir_toml_node *const match =
+        arch->has_match ? weir_toml_get(weir_toml_get(arch->root, "arch"), "match") : NULL;
+    const weir_toml_node *const names = match != NULL ? weir_arch_choice(match, container) : NULL;
+    for (size_t i = 0; names != NULL && i < weir_toml_size(names); i++) {
+        const char *const text = weir_toml_string(weir_toml_at(names, i, NULL), NULL);
+        if (text != NULL && strcmp(text, name) == 0) return true;
+    }
+    return false;
+}
+
+/* `[arch] when` for a container: the setting must be above the number. */
+typedef struct condition {
+    const char *key; /* NULL: no condition */
+    double above;
+} condition;
+
+static condition condition_of(const weir_arch *arch, weir_container container)
+{
+    const weir_toml_node *const when =
+        arch->has_when ? weir_toml_get(weir_toml_get(arch->root, "arch"), "when") : NULL;
+    condition out = { 0 };
+    if (when == NULL) return out;
+    out.key = weir_toml_string(
+        weir_toml_get(when, container == WEIR_CONTAINER_GGUF ? "gguf" : "hf"), NULL
+    );
+    (void)weir_toml_float(weir_toml_get(when, "above"), &out.above);
+    return out;
+}
+
+/* A missing setting is not above any number. */
+static bool is_true(const condition *c, const weir_tensor_directory *directory)
+{
+    const char *const prefix = weir_arch_gguf_prefix(directory);
+    char full[512];
+    weir_meta meta;
+    (void)snprintf(
+        full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", c->key
+    );
+    if (!weir_tensor_directory_meta(directory, full, &meta)) return false;
+    switch (meta.type) {
+    case WEIR_META_INT: return (double)meta.integer > c->above;
+    case WEIR_META_FLOAT: return meta.number > c->above;
+    case WEIR_META_BOOL:
+    case WEIR_META_STRING:
+    case WEIR_META_ARRAY: break;
+    }
+    return false;
+}
+
+/* `untrue`: an architecture of this name whose condition is not true; NULL: none. */
+static weir_status no_arch(
+    const weir_arch_set *set, const weir_tensor_directory *directory, const char *name,
+    const weir_arch *untrue, weir_error *error
+)
+{
+    const char *const path = weir_tensor_directory_path(directory);
+    if (untrue != NULL) {
+        const condition c = condition_of(untrue, weir_tensor_directory_container(directory));
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "%s: architecture '%s' is known only with %s above %g (%s; --arch-dir adds more)", path,
+            name, c.key, c.above, untrue->file
+        );
+    }
+    weir_buffer known = weir_arch_list_known(set);
+    const weir_status status = weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)", path, name,
+        known.data != NULL ? known.data : "none"
+    );
+    weir_buffer_free(&known);
+    return status;
+}
+
+weir_status weir_arch_match(
+    const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory,
+    weir_error *error
+)
+{
+    const weir_container container = weir_tensor_directory_container(directory);
+    const char *const key =
+        container == WEIR_CONTAINER_GGUF ? "general.architecture" : "model_type";
+    const weir_arch *special = NULL, *general = NULL, *untrue = NULL;
+    weir_meta meta;
+    if (!weir_tensor_directory_meta(directory, key, &meta) || meta.type != WEIR_META_STRING)
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: %s is missing: the architecture is unknown",
+            weir_tensor_directory_path(directory),
+            container == WEIR_CONTAINER_GGUF ? key : "config.json with model_type"
+        );
+    for (size_t i = 0; special == NULL && i < set->count; i++) {
+        const weir_arch *const arch = &set->archs[i];
+        if (!has_name(arch, container, meta.string)) continue;
+        const condition c = condition_of(arch, container);
+        if (c.key == NULL)
+            general = general != NULL ? general : arch;
+        else if (is_true(&c, directory))
+            special = arch;
+        else
+            untrue = arch;
+    }
+    *out = special != NULL ? special : general;
+    if (*out == NULL) return no_arch(set, directory, meta.string, untrue, error);
+    return weir_arch_check_refusals(*out, directory, error);
+}
+
+weir_status weir_arch_find(
+    const weir_arch **out, const weir_arch_set *set, const char *name,
+    const weir_tensor_directory *directory, weir_error *error
+)
+{
+    const size_t at = weir_arch_index(set, name);
+    if (at < set->count) {
+        *out = &set->archs[at];
+        return weir_arch_check_refusals(*out, directory, error);
+    }
+    weir_buffer known = weir_arch_list_known(set);
+    const weir_status status = weir_error_set(
+        error, WEIR_ECONFIG,
+        "model.arch = \"%.80s\": not known; known are %s (--arch-dir adds more)", name,
+        known.data != NULL ? known.data : "none"
+    );
+    weir_buffer_free(&known);
+    return status;
+}
