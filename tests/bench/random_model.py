@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a Qwen3.5 GGUF of real shape with random weights: speed does not depend on the values.
-Standard library only.
+"""Writes a Qwen3.5 GGUF of real shape with random weights, or a mixture of experts: speed does not
+depend on the values. Standard library only.
 
-usage: random_model.py OUT.gguf [--size 0.8B|2B|4B] [--type q8_0|q4_0|bf16|f16] [--vocab N]
+usage: random_model.py OUT.gguf [--size 0.8B|2B|4B|3B-A0.6B] [--type q8_0|q4_0|bf16|f16] [--vocab N]
 """
 
 import argparse
@@ -14,6 +14,9 @@ SIZES = {  # hidden, layers, query heads, KV heads, linear V heads, FFN
     "2B": (2048, 24, 8, 2, 16, 6144),
     "4B": (2560, 32, 16, 4, 32, 9216),
 }
+# Mixtures, as Qwen3 with experts: hidden, layers, query heads, KV heads, experts, used, their FFN
+MIXTURES = {"3B-A0.6B": (1024, 24, 16, 4, 64, 8, 512)}
+MIXTURE_HEAD = 128
 HEAD, K_HEADS, LINEAR_DIM, TAPS, ROTARY = 256, 16, 128, 4, 64
 TYPES = {
     "f32": (0, 1, 4),
@@ -70,6 +73,11 @@ class Gguf:
             (name, (columns, rows), number, rows * columns // elements * size, kind, columns)
         )
 
+    def experts(self, name, count, rows, columns, kind):
+        number, elements, size = TYPES[kind]
+        bytes_of_all = count * rows * columns // elements * size
+        self.tensors.append((name, (columns, rows, count), number, bytes_of_all, kind, columns))
+
     def vector(self, name, values):
         self.tensors.append(
             (
@@ -121,77 +129,141 @@ def alphabet():
     return [chr(b) if b in kept else chr(next(rest)) for b in range(256)]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out")
-    parser.add_argument("--size", default="0.8B", choices=SIZES)
-    parser.add_argument("--type", default="q8_0", choices=[t for t in TYPES if t != "f32"])
-    parser.add_argument("--vocab", type=int, default=248320)
-    args = parser.parse_args()
-    hidden, layers, heads, kv_heads, v_heads, ffn = SIZES[args.size]
-    inner, channels = v_heads * LINEAR_DIM, 2 * K_HEADS * LINEAR_DIM + v_heads * LINEAR_DIM
-    g, near = Gguf(), lambda n, mean, spread: [mean + spread * rng.gauss(0, 1) for _ in range(n)]
-    g.text("general.architecture", "qwen35")
-    g.text("general.name", "random weights of Qwen3.5-%s's shape" % args.size)
-    for key, value in (
-        ("block_count", layers),
-        ("context_length", 262144),
-        ("embedding_length", hidden),
-        ("feed_forward_length", ffn),
-        ("attention.head_count", heads),
-        ("attention.head_count_kv", kv_heads),
-        ("attention.key_length", HEAD),
-        ("attention.value_length", HEAD),
-        ("rope.dimension_count", ROTARY),
-        ("full_attention_interval", 4),
-        ("ssm.conv_kernel", TAPS),
-        ("ssm.state_size", LINEAR_DIM),
-        ("ssm.group_count", K_HEADS),
-        ("ssm.time_step_rank", v_heads),
-        ("ssm.inner_size", inner),
-    ):
-        g.u32("qwen35." + key, value)
-    g.f32("qwen35.attention.layer_norm_rms_epsilon", 1e-6)
-    g.f32("qwen35.rope.freq_base", 1e7)
-    g.array("qwen35.rope.dimension_sections", 5, [struct.pack("<i", n) for n in (11, 11, 10, 0)])
-    names = alphabet() + ["[PAD%d]" % i for i in range(256, args.vocab)]
+def near(n, mean, spread):
+    return [mean + spread * rng.gauss(0, 1) for _ in range(n)]
+
+
+def numbers(g, arch, pairs):
+    for key, value in pairs:
+        g.u32(arch + "." + key, value)
+
+
+def vocabulary(g, n_vocab, pre):
+    names = alphabet() + ["[PAD%d]" % i for i in range(256, n_vocab)]
     g.text("tokenizer.ggml.model", "gpt2")
-    g.text("tokenizer.ggml.pre", "qwen35")
+    g.text("tokenizer.ggml.pre", pre)
     g.array("tokenizer.ggml.tokens", 8, [g.string(n) for n in names])
     g.array(
         "tokenizer.ggml.token_type",
         5,
-        [struct.pack("<i", 1 if i < 256 else 5) for i in range(args.vocab)],
+        [struct.pack("<i", 1 if i < 256 else 5) for i in range(n_vocab)],
     )
     g.array("tokenizer.ggml.merges", 8, [g.string("a b")])
     g.u32("tokenizer.ggml.eos_token_id", 255)
     g.add("tokenizer.ggml.add_bos_token", 7, b"\0")
-    g.matrix("token_embd.weight", args.vocab, hidden, args.type)
+
+
+def attention(g, p, hidden, heads, kv_heads, head, kind, gates):
+    g.matrix(p + "attn_q.weight", gates * heads * head, hidden, kind)
+    g.matrix(p + "attn_k.weight", kv_heads * head, hidden, kind)
+    g.matrix(p + "attn_v.weight", kv_heads * head, hidden, kind)
+    g.matrix(p + "attn_output.weight", hidden, heads * head, kind)
+    g.vector(p + "attn_q_norm.weight", near(head, 1, 0.02))
+    g.vector(p + "attn_k_norm.weight", near(head, 1, 0.02))
+
+
+def mixture(g, size, kind, n_vocab):
+    hidden, layers, heads, kv_heads, experts, used, ffn = MIXTURES[size]
+    g.text("general.architecture", "qwen3moe")
+    g.text("general.name", "random weights of a mixture, %s" % size)
+    numbers(
+        g,
+        "qwen3moe",
+        (
+            ("block_count", layers),
+            ("context_length", 262144),
+            ("embedding_length", hidden),
+            ("feed_forward_length", experts * ffn // used),
+            ("attention.head_count", heads),
+            ("attention.head_count_kv", kv_heads),
+            ("attention.key_length", MIXTURE_HEAD),
+            ("attention.value_length", MIXTURE_HEAD),
+            ("expert_count", experts),
+            ("expert_used_count", used),
+            ("expert_feed_forward_length", ffn),
+        ),
+    )
+    g.f32("qwen3moe.attention.layer_norm_rms_epsilon", 1e-6)
+    g.f32("qwen3moe.rope.freq_base", 1e6)
+    vocabulary(g, n_vocab, "qwen2")
+    g.matrix("token_embd.weight", n_vocab, hidden, kind)
+    g.vector("output_norm.weight", near(hidden, 1, 0.02))
+    for i in range(layers):
+        p = "blk.%d." % i
+        g.vector(p + "attn_norm.weight", near(hidden, 1, 0.02))
+        g.vector(p + "ffn_norm.weight", near(hidden, 1, 0.02))
+        attention(g, p, hidden, heads, kv_heads, MIXTURE_HEAD, kind, 1)
+        g.matrix(p + "ffn_gate_inp.weight", experts, hidden, "f32")
+        g.experts(p + "ffn_gate_exps.weight", experts, ffn, hidden, kind)
+        g.experts(p + "ffn_up_exps.weight", experts, ffn, hidden, kind)
+        g.experts(p + "ffn_down_exps.weight", experts, hidden, ffn, kind)
+
+
+def hybrid(g, size, kind, n_vocab):
+    hidden, layers, heads, kv_heads, v_heads, ffn = SIZES[size]
+    inner, channels = v_heads * LINEAR_DIM, 2 * K_HEADS * LINEAR_DIM + v_heads * LINEAR_DIM
+    g.text("general.architecture", "qwen35")
+    g.text("general.name", "random weights of Qwen3.5-%s's shape" % size)
+    numbers(
+        g,
+        "qwen35",
+        (
+            ("block_count", layers),
+            ("context_length", 262144),
+            ("embedding_length", hidden),
+            ("feed_forward_length", ffn),
+            ("attention.head_count", heads),
+            ("attention.head_count_kv", kv_heads),
+            ("attention.key_length", HEAD),
+            ("attention.value_length", HEAD),
+            ("rope.dimension_count", ROTARY),
+            ("full_attention_interval", 4),
+            ("ssm.conv_kernel", TAPS),
+            ("ssm.state_size", LINEAR_DIM),
+            ("ssm.group_count", K_HEADS),
+            ("ssm.time_step_rank", v_heads),
+            ("ssm.inner_size", inner),
+        ),
+    )
+    g.f32("qwen35.attention.layer_norm_rms_epsilon", 1e-6)
+    g.f32("qwen35.rope.freq_base", 1e7)
+    g.array("qwen35.rope.dimension_sections", 5, [struct.pack("<i", n) for n in (11, 11, 10, 0)])
+    vocabulary(g, n_vocab, "qwen35")
+    g.matrix("token_embd.weight", n_vocab, hidden, kind)
     g.vector("output_norm.weight", near(hidden, 1, 0.02))
     for i in range(layers):
         p = "blk.%d." % i
         g.vector(p + "attn_norm.weight", near(hidden, 1, 0.02))
         g.vector(p + "post_attention_norm.weight", near(hidden, 1, 0.02))
         if (i + 1) % 4 == 0:
-            g.matrix(p + "attn_q.weight", 2 * heads * HEAD, hidden, args.type)
-            g.matrix(p + "attn_k.weight", kv_heads * HEAD, hidden, args.type)
-            g.matrix(p + "attn_v.weight", kv_heads * HEAD, hidden, args.type)
-            g.matrix(p + "attn_output.weight", hidden, heads * HEAD, args.type)
-            g.vector(p + "attn_q_norm.weight", near(HEAD, 1, 0.02))
-            g.vector(p + "attn_k_norm.weight", near(HEAD, 1, 0.02))
+            attention(g, p, hidden, heads, kv_heads, HEAD, kind, 2)
         else:
-            g.matrix(p + "attn_qkv.weight", channels, hidden, args.type)
-            g.matrix(p + "attn_gate.weight", inner, hidden, args.type)
-            g.matrix(p + "ssm_alpha.weight", v_heads, hidden, args.type)
-            g.matrix(p + "ssm_beta.weight", v_heads, hidden, args.type)
+            g.matrix(p + "attn_qkv.weight", channels, hidden, kind)
+            g.matrix(p + "attn_gate.weight", inner, hidden, kind)
+            g.matrix(p + "ssm_alpha.weight", v_heads, hidden, kind)
+            g.matrix(p + "ssm_beta.weight", v_heads, hidden, kind)
             g.matrix(p + "ssm_conv1d.weight", channels, TAPS, "f32")
             g.vector(p + "ssm_a", [-(2.718281828 ** rng.uniform(-1, 1)) for _ in range(v_heads)])
             g.vector(p + "ssm_dt.bias", near(v_heads, 0, 0.5))
             g.vector(p + "ssm_norm.weight", near(LINEAR_DIM, 1, 0.02))
-            g.matrix(p + "ssm_out.weight", hidden, inner, args.type)
-        g.matrix(p + "ffn_gate.weight", ffn, hidden, args.type)
-        g.matrix(p + "ffn_up.weight", ffn, hidden, args.type)
-        g.matrix(p + "ffn_down.weight", hidden, ffn, args.type)
+            g.matrix(p + "ssm_out.weight", hidden, inner, kind)
+        g.matrix(p + "ffn_gate.weight", ffn, hidden, kind)
+        g.matrix(p + "ffn_up.weight", ffn, hidden, kind)
+        g.matrix(p + "ffn_down.weight", hidden, ffn, kind)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out")
+    parser.add_argument("--size", default="0.8B", choices=[*SIZES, *MIXTURES])
+    parser.add_argument("--type", default="q8_0", choices=[t for t in TYPES if t != "f32"])
+    parser.add_argument("--vocab", type=int)
+    args = parser.parse_args()
+    g = Gguf()
+    if args.size in MIXTURES:
+        mixture(g, args.size, args.type, args.vocab or 151936)
+    else:
+        hybrid(g, args.size, args.type, args.vocab or 248320)
     g.write(args.out)
 
 
