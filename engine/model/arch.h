@@ -78,6 +78,11 @@ WEIR_MUST_CHECK weir_status weir_arch_ffns(
     const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
     const char **names, weir_error *error
 );
+/* Which norms the blocks of a layer have: of their input, of their output. [layers] norms. */
+typedef struct weir_layer_norms {
+    bool before, after;
+} weir_layer_norms;
+weir_layer_norms weir_arch_norms(const weir_arch *arch);
 /* A value that is given once, or per container as { gguf = .., hf = .. }. */
 const weir_toml_node *weir_arch_choice(const weir_toml_node *node, weir_container container);
 

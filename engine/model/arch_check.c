@@ -215,6 +215,14 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(arch_check_members(c, node, "layers] [interval", interval_keys));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "last")));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "others")));
+        } else if (strcmp(key, "norms") == 0) {
+            static const char *const words[] = { "before", "after", "both", NULL };
+            const char *const word = weir_toml_string(node, NULL);
+            if (word == NULL || !arch_is_listed(word, text_at, words))
+                return weir_error_set(
+                    c->error, WEIR_ECONFIG, "%s norms: must be before, after or both",
+                    arch_place(at, node, "layers")
+                );
         } else if (strcmp(key, "ffn") == 0) {
             WEIR_TRY(arch_check_members(c, node, "layers] [ffn", ffn_rule_keys));
             WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "first")));

@@ -17,7 +17,14 @@ static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },
 
 /* Slots that the model itself binds (bind.c), in addition to those of its blocks. */
 static const char *const model_slots[] = {
-    "embed", "norm", "output", "rope.factors", "layer.mixer_norm", "layer.ffn_norm"
+    "embed",
+    "norm",
+    "output",
+    "rope.factors",
+    "layer.mixer_norm",
+    "layer.mixer_norm_after",
+    "layer.ffn_norm",
+    "layer.ffn_norm_after",
 };
 
 static const char *slot_at(const void *names, size_t index)

@@ -145,3 +145,12 @@ weir_status weir_arch_ffns(
         names[i] = has_rule ? layer_word(arch, "ffn", i < n_first ? "first" : "others") : NULL;
     return WEIR_OK;
 }
+
+weir_layer_norms weir_arch_norms(const weir_arch *arch)
+{
+    const char *const word =
+        weir_toml_string(weir_toml_get(weir_toml_get(arch->root, "layers"), "norms"), NULL);
+    const bool is_after = word != NULL && strcmp(word, "after") == 0,
+               is_both = word != NULL && strcmp(word, "both") == 0;
+    return (weir_layer_norms){ .before = !is_after, .after = is_after || is_both };
+}

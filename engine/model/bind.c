@@ -169,16 +169,22 @@ static void bind_block(binder *b, const weir_block_use *use, int64_t layer, void
     }
 }
 
+static void bind_norm(binder *b, const char *slot, int64_t layer, const float **norm)
+{
+    const wanted w = model_slot(b, slot, layer, b->model->shape.d_model);
+    bind_vector(b, &w, norm);
+}
+
 static void bind_layer(binder *b, int64_t index)
 {
     layer *const l = &b->model->layers[index];
-    const int64_t d = b->model->shape.d_model;
-    const wanted mixer_norm = model_slot(b, "layer.mixer_norm", index, d),
-                 ffn_norm = model_slot(b, "layer.ffn_norm", index, d);
-    bind_vector(b, &mixer_norm, &l->mixer_norm);
+    const weir_layer_norms norms = weir_arch_norms(b->model->arch);
+    if (norms.before) bind_norm(b, "layer.mixer_norm", index, &l->mixer_norm);
     bind_block(b, &l->mixer, index, l->mixer_weights);
-    bind_vector(b, &ffn_norm, &l->ffn_norm);
+    if (norms.after) bind_norm(b, "layer.mixer_norm_after", index, &l->mixer_norm_after);
+    if (norms.before) bind_norm(b, "layer.ffn_norm", index, &l->ffn_norm);
     bind_block(b, &l->ffn, index, l->ffn_weights);
+    if (norms.after) bind_norm(b, "layer.ffn_norm_after", index, &l->ffn_norm_after);
 }
 
 /* The embedding determines the vocabulary: its rows are read from the file; a tied output matrix is

@@ -1,6 +1,6 @@
 /* engine/model/forward.c - one step: x = embed(tokens); per layer x += mixer(norm(x)), then
- * x += ffn(norm(x)); logits = output(norm(x)) for the rows that need them. Each addition is fused
- * with the next norm, so x is complete only where a norm or an observer reads it. */
+ * x += ffn(norm(x)); logits = output(norm(x)) for the rows that need them. Blocks may have a norm of
+ * their output. An addition is fused with the norm after it: x is complete only where it is read. */
 #include "engine/model/workspace.h"
 
 /* Computes dst = rmsnorm(src += add) over n rows; add may be NULL. */
@@ -55,6 +55,24 @@ static weir_status add(const weir_model *model, const weir_workspace *w, int64_t
     );
 }
 
+/* Adds `pending` (may be NULL: nothing) to the residual stream. *in becomes what a block reads: the
+ * stream after its norm, or the stream itself. */
+static weir_status enter(
+    const weir_model *model, weir_workspace *w, const float *pending, const float *weight,
+    int64_t n, const float **in
+)
+{
+    *in = weight != NULL ? w->in : w->x;
+    if (weight != NULL) return norm(model, w->in, w->x, pending, weight, n);
+    return pending != NULL ? add(model, w, n) : WEIR_OK;
+}
+
+/* Applies the norm of a block's output, if it has one. */
+static weir_status leave(const weir_model *model, weir_workspace *w, const float *weight, int64_t n)
+{
+    return weight != NULL ? norm(model, w->out, w->out, NULL, weight, n) : WEIR_OK;
+}
+
 static weir_status run_layer(
     const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l,
     const float *pending
@@ -63,11 +81,13 @@ static weir_status run_layer(
     const int64_t n = batch->n_rows;
     const weir_block_use *const mixer = &l->mixer, *const ffn = &l->ffn;
     weir_fill_layer(w, model, batch, l);
-    const weir_step step = weir_step_of(model, w, batch, l);
-    WEIR_TRY(norm(model, w->in, w->x, pending, l->mixer_norm, n));
+    weir_step step = weir_step_of(model, w, batch, l);
+    WEIR_TRY(enter(model, w, pending, l->mixer_norm, n, &step.in.x));
     WEIR_TRY(mixer->block->forward(&model->shape, mixer->options, l->mixer_weights, &step));
-    WEIR_TRY(norm(model, w->in, w->x, w->out, l->ffn_norm, n));
-    return ffn->block->forward(&model->shape, ffn->options, l->ffn_weights, &step);
+    WEIR_TRY(leave(model, w, l->mixer_norm_after, n));
+    WEIR_TRY(enter(model, w, w->out, l->ffn_norm, n, &step.in.x));
+    WEIR_TRY(ffn->block->forward(&model->shape, ffn->options, l->ffn_weights, &step));
+    return leave(model, w, l->ffn_norm_after, n);
 }
 
 weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)

@@ -171,7 +171,7 @@ static weir_status plan_layer(
     place_memory(model, l);
     count_slots(model, &l->mixer);
     count_slots(model, &l->ffn);
-    model->max_vectors += 2; /* its norms */
+    model->max_vectors += 4; /* its norms */
     return WEIR_OK;
 }
 
@@ -204,9 +204,10 @@ static weir_status list_geometry(weir_model *model, weir_error *error)
 weir_status weir_plan_layers(weir_model *model, weir_error *error)
 {
     const int64_t n = model->shape.n_layers;
-    const char **names = calloc(2 * (size_t)n, sizeof *names), **const ffns = names + n;
+    const char **names = calloc(2 * (size_t)n, sizeof *names);
     if (names == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
+    const char **const ffns = names + n;
     weir_status status = weir_arch_layers(model->arch, model->directory, n, names, error);
     if (status == WEIR_OK) status = weir_arch_ffns(model->arch, model->directory, n, ffns, error);
     for (int64_t i = 0; status == WEIR_OK && i < n; i++)

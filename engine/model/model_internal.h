@@ -25,7 +25,8 @@ typedef struct bound_vector {
 typedef struct layer {
     weir_block_use mixer, ffn;
     void *mixer_weights, *ffn_weights;
-    const float *mixer_norm, *ffn_norm;
+    /* Of a block's input and, `after`, of its output; NULL: none ([layers] norms). */
+    const float *mixer_norm, *ffn_norm, *mixer_norm_after, *ffn_norm_after;
     weir_block_kv kv; /* with kv_index >= 0 */
     /* The layer whose rows it reads, as an index among the layers with KV rows of their own; -1:
      * none. */
