@@ -54,7 +54,7 @@ static bool are_alike(const weir_block_kv *first, const weir_model *model)
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
         const weir_block_kv *const kv = weir_model_layer_kv(model, i);
         if (kv == NULL || !kv->watched) continue;
-        are = are && kv->n_queries == first->n_queries &&
+        are = are && kv->n_queries == first->n_queries && kv->no_rope == first->no_rope &&
               kv->geometry.n_heads == first->geometry.n_heads &&
               kv->geometry.key_dim == first->geometry.key_dim &&
               kv->geometry.value_dim == first->geometry.value_dim;
@@ -78,7 +78,7 @@ weir_status weir_policies_open(
     if (n_layers == 0 && !weir_policy_is_full(&policies->service.options))
         return weir_error_set(
             error, WEIR_ECONFIG, "kv.policy.name = \"%s\": %s", config->kv.policy.name,
-            is_mixed ? "layers of this model keep KV rows of different widths or heads"
+            is_mixed ? "layers of this model keep KV rows of different widths, heads or rotation"
                      : "no layer of this model keeps KV rows of the whole sequence"
         );
     if (n_layers == 0) return WEIR_OK;
@@ -93,7 +93,7 @@ weir_status weir_policies_open(
                               .n_kv_heads = kv->geometry.n_heads,
                               .key_dim = kv->geometry.key_dim,
                               .value_dim = kv->geometry.value_dim,
-                              .rotary_dim = shape->rotary_dim,
+                              .rotary_dim = kv->no_rope ? 0 : shape->rotary_dim,
                               .is_interleaved = kv->rope == WEIR_ROPE_PAIRS,
                               .frequencies = policies->frequencies,
                               .rope_magnitude = 1.0f,

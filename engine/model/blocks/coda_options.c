@@ -42,6 +42,8 @@ static weir_status check_least(int64_t least, int64_t all, const char *name, wei
 weir_status weir_coda_options_check(const void *options, weir_error *error)
 {
     WEIR_TRY(weir_heads_check(options, error));
+    if (((const weir_heads_options *)options)->no_rope)
+        return weir_error_set(error, WEIR_ECONFIG, "no_rope: keys of CoDA are rotated");
     const weir_coda_options *const o = options;
     const char *const missing = o->window == 0             ? "window"
                                 : o->landmarks_exact < 0   ? "landmarks_exact"

@@ -34,6 +34,7 @@ weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options)
                                           .key_dim = shape->head_dim,
                                           .value_dim = shape->head_dim },
                             .rope = (weir_rope_pairing)own(options)->rope,
+                            .no_rope = own(options)->no_rope,
                             .n_queries = shape->n_heads };
 }
 
@@ -96,6 +97,7 @@ weir_status weir_heads_rope(
     const weir_rope_pairing pairing = (weir_rope_pairing)own(options)->rope;
     const weir_head_rows heads = queries(shape, options, q);
     weir_attend_show_plain(step, q, heads.n, heads.dim, heads.stride);
+    if (own(options)->no_rope) return WEIR_OK;
     WEIR_TRY(weir_rope_heads(step, heads, shape->rotary_dim, pairing));
     return weir_rope_heads(step, keys(shape, k), shape->rotary_dim, pairing);
 }

@@ -15,6 +15,7 @@ typedef struct weir_heads_options {
     bool qk_norm; /* RMS norm on q and k before RoPE */
     int32_t qk_norm_over; /* weir_heads_norm */
     bool qk_norm_optional; /* no norm where the checkpoint has none */
+    bool no_rope; /* q and k are not rotated (Kazemnejad et al. 2023, NoPE) */
 } weir_heads_options;
 
 typedef enum weir_heads_norm {
@@ -28,7 +29,8 @@ typedef enum weir_heads_norm {
         WEIR_FLAG_OPTION(type, heads.q_gate, "q_gate", false),                                     \
         WEIR_FLAG_OPTION(type, heads.qk_norm, "qk_norm", false),                                   \
         WEIR_WORD_OPTION(type, heads.qk_norm_over, "qk_norm_over", "head all", WEIR_NORM_HEAD),    \
-        WEIR_FLAG_OPTION(type, heads.qk_norm_optional, "qk_norm_optional", false)
+        WEIR_FLAG_OPTION(type, heads.qk_norm_optional, "qk_norm_optional", false),                 \
+        WEIR_FLAG_OPTION(type, heads.no_rope, "no_rope", false)
 
 typedef struct weir_heads {
     const weir_weight *q, *k, *v, *out; /* [H*hd*(1 or 2), D] [G*hd, D] [G*hd, D] [D, H*hd] */
@@ -83,7 +85,8 @@ WEIR_MUST_CHECK weir_status weir_heads_project(
     const weir_shape *shape, const void *options, const weir_heads *w, const weir_step *step,
     float *q, float *k, float *v
 );
-/* Passes q to the observers that need it before rotation, then applies RoPE to q and k in place. */
+/* Passes q to the observers that need it before rotation, then applies RoPE to q and k in place,
+ * unless no_rope. */
 WEIR_MUST_CHECK weir_status weir_heads_rope(
     const weir_shape *shape, const void *options, const weir_step *step, float *q, float *k
 );
