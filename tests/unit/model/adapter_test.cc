@@ -205,7 +205,7 @@ TEST_F(Adapter, WhatDoesNotFitIsRefused)
         "adapters are safetensors files", plain
     );
     expect({ coda, "model.adapter=" + (folder_ / "nothing") }, "nothing: no such file", plain);
-    expect({ "model.arch=lama" }, "model.arch = \"lama\": not known; known are llama", plain);
+    expect({ "model.arch=lama" }, "model.arch = \"lama\": not known; known are ", plain);
     expect({ "model.arch=qwen3" }, "does not fit architecture qwen3", plain);
 }
 
