@@ -192,6 +192,27 @@ TEST_F(ArchBase, CirclesAndTowersAreRefused)
     }
 }
 
+TEST(ArchShapes, ExpertsThatDoNotFitAreRefused)
+{
+    const Folder folder;
+    copy_checkpoint(folder, "../families/qwen3-moe");
+    change_config(folder, "\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 9");
+    Engine engine;
+    EXPECT_EQ(engine.plan(folder.path(), {}), WEIR_ECONFIG);
+    EXPECT_SAYS(engine.text(), "[ffn] experts of qwen3moe.toml: more experts are used");
+}
+
+/* Every fourth layer has no RoPE, and a policy has one shape for all layers. */
+TEST(ArchShapes, PoliciesNeedLayersThatAreAlike)
+{
+    Engine engine;
+    EXPECT_EQ(
+        engine.open(golden("../families/smollm3"), { "kv.policy.name=h2o", "kv.policy.budget=64" }),
+        WEIR_ECONFIG
+    );
+    EXPECT_SAYS(engine.text(), "different widths, heads or rotation");
+}
+
 struct Fault {
     const char *name, *from, *to, *says;
 };
@@ -220,6 +241,20 @@ const Fault faults[] = {
       "unknown block 'attention'; the nearest is 'attn'" },
     { "EmptyPattern", "pattern = [\"attn\"]", "pattern = []", "pattern" },
     { "PatternOfNumbers", "pattern = [\"attn\"]", "pattern = [7]", "pattern" },
+    { "Norms", "pattern = [\"attn\"]", "pattern = [\"attn\"]\nnorms = \"behind\"",
+      "[layers] norms: must be before, after or both" },
+    { "NormsMissing", "pattern = [\"attn\"]", "pattern = [\"attn\"]\nnorms = \"both\"",
+      "no entry \"layer.mixer_norm_after\"" },
+    { "FfnRule", "pattern = [\"attn\"]",
+      "pattern = [\"attn\"]\nffn = { hf = \"x\", first = \"dense\", others = \"kind\" }",
+      "[layers] [ffn] unknown ffn 'dense'" },
+    { "FfnRuleKey", "pattern = [\"attn\"]",
+      "pattern = [\"attn\"]\nffn = { hf = \"x\", frist = \"dense\", others = \"kind\" }",
+      "unknown key 'frist'; the nearest is 'first'" },
+    { "NormOverAll", "qk_norm = true", "qk_norm = true\nq_gate = true\nqk_norm_over = \"all\"",
+      "qk_norm_over = \"all\" needs qk_norm = true and q_gate = false" },
+    { "ShapeTimesGguf", "hf = \"hidden_size\"", "gguf_times = \"d_ffn\", hf = \"hidden_size\"",
+      "d_model refers to d_ffn, which must be above it" },
     { "Mixer", "mixer = \"attention\"", "mixer = \"mamba\"", "[block.attn] mixer" },
     { "NoMixer", "mixer = \"attention\"", "", "[block.attn] has no mixer" },
     { "Option", "qk_norm = true", "qk_nrom = true", "[block.attn] unknown key 'qk_nrom'" },
