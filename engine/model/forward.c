@@ -1,6 +1,6 @@
 /* engine/model/forward.c - one step: x = embed(tokens); per layer x += mixer(norm(x)), then
- * x += ffn(norm(x)); logits = output(norm(x)) for the rows that need them. Blocks may have a norm of
- * their output. An addition is fused with the norm after it: x is complete only where it is read. */
+ * x += ffn(norm(x)); logits = output(norm(x)) for the rows that need them. An addition is fused
+ * with the norm after it, so x is complete only where it is read. */
 #include "engine/model/workspace.h"
 
 /* Computes dst = rmsnorm(src += add) over n rows; add may be NULL. */

@@ -191,6 +191,17 @@ static weir_status open_evictor(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
+/* A thread reads what a policy needs from disk, while steps go on. */
+static weir_status open_pruner(weir_engine *engine, weir_error *error)
+{
+    if (engine->device != NULL || weir_pruner_bytes(weir_kv_store_spec(engine->store)) == 0)
+        return WEIR_OK;
+    WEIR_TRY(weir_engine_open_stream(&engine->pruner_stream, &engine->config, 1, NULL, error));
+    return weir_pruner_open(
+        &engine->pruner, engine->store, engine->pruner_stream, engine->ledger, error
+    );
+}
+
 static weir_status open_all(
     weir_engine *engine, const weir_engine_options *options, weir_error *error
 )
@@ -216,6 +227,7 @@ static weir_status open_all(
     );
     WEIR_TRY(open_evictor(engine, error));
     if (!options->with_service) return WEIR_OK;
+    WEIR_TRY(open_pruner(engine, error));
     WEIR_TRY(weir_engine_open_service(engine, error));
     const bool with_states = weir_plan_has_states(&engine->config, options->with_server);
     const bool needs_sessions =
@@ -272,6 +284,8 @@ void weir_engine_close(weir_engine *engine)
     weir_sessions_close(engine->sessions);
     weir_service_close(engine->service);
     weir_runner_close(engine->runner);
+    weir_pruner_close(engine->pruner);
+    weir_stream_close(engine->pruner_stream);
     weir_kv_evictor_close(engine->evictor);
     weir_policies_close(&engine->policies);
     weir_prefix_close(engine->prefix);

@@ -2,6 +2,7 @@
 #pragma once
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/evict.h"
+#include "engine/kv/prune/pruner.h"
 #include "engine/open/plan.h"
 #include "engine/schedule/runner.h"
 
@@ -26,6 +27,8 @@ struct weir_engine {
     weir_prefix *prefix; /* NULL: kv.reuse is off, or there is no service */
     weir_policies policies;
     weir_kv_evictor *evictor; /* NULL: nothing can be evicted */
+    weir_pruner *pruner; /* NULL: policies are applied by the engine thread */
+    weir_stream *pruner_stream; /* of one thread */
     weir_runner *runner;
     weir_tokenizer *tokenizer;
     weir_chat_template *chat;
@@ -55,6 +58,11 @@ weir_plan_parts weir_engine_plan_parts(
 WEIR_MUST_CHECK weir_status
 weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_error *error);
+/* A stream with the configuration's kernels. */
+WEIR_MUST_CHECK weir_status weir_engine_open_stream(
+    weir_stream **out, const weir_config *config, int32_t n_threads, weir_device *device,
+    weir_error *error
+);
 
 /* engine.c: the folder of the lower tier's files; borrowed. */
 const char *weir_engine_disk_folder(const weir_config *config);

@@ -8,13 +8,16 @@
 #include "engine/open/engine_internal.h"
 #include "kernels/abi/kv_format_text.h"
 
-static weir_status open_stream(weir_engine *engine, weir_error *error)
+weir_status weir_engine_open_stream(
+    weir_stream **out, const weir_config *config, int32_t n_threads, weir_device *device,
+    weir_error *error
+)
 {
-    weir_stream_options options = { .n_threads = (int32_t)engine->config.kernels.threads,
-                                    .isa = engine->config.kernels.isa,
-                                    .device = engine->device };
-    for (const weir_config_pin *pin = engine->config.kernels.pin;
-         pin < engine->config.kernels.pin + WEIR_CONFIG_PINS && pin->op[0] != '\0'; pin++) {
+    weir_stream_options options = { .n_threads = n_threads,
+                                    .isa = config->kernels.isa,
+                                    .device = device };
+    for (const weir_config_pin *pin = config->kernels.pin;
+         pin < config->kernels.pin + WEIR_CONFIG_PINS && pin->op[0] != '\0'; pin++) {
         weir_op op;
         if (!weir_op_from_name(pin->op, &op))
             return weir_error_set(
@@ -23,7 +26,7 @@ static weir_status open_stream(weir_engine *engine, weir_error *error)
             );
         options.pins[op] = pin->kernel;
     }
-    return weir_stream_open(&engine->stream, &options, error);
+    return weir_stream_open(out, &options, error);
 }
 
 static weir_status read_formats(
@@ -138,7 +141,10 @@ static weir_status check_chunk(const weir_engine *engine, weir_error *error)
 
 static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_error *error)
 {
-    WEIR_TRY(open_stream(engine, error));
+    WEIR_TRY(weir_engine_open_stream(
+        &engine->stream, &engine->config, (int32_t)engine->config.kernels.threads, engine->device,
+        error
+    ));
     engine->f32_activations = weir_plan_wants_f32(&engine->config, engine->directory);
     const weir_model_settings settings = { .activations = engine->f32_activations
                                                               ? WEIR_ACTIVATIONS_F32

@@ -1,5 +1,6 @@
 /* engine/open/plan_window.c - plans the parts that depend on the window and the number of
  * sequences, except the KV pages: activations, tables, ids, requests. */
+#include "engine/kv/prune/pruner.h"
 #include "engine/kv/tiers/prefetch.h"
 #include "engine/open/plan_internal.h"
 
@@ -29,8 +30,15 @@ static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
     return bytes < most ? bytes : most;
 }
 
+static size_t pruner_bytes(const weir_plan *plan, const weir_plan_parts *parts)
+{
+    weir_kv_spec seen = *parts->spec;
+    seen.max_rows = plan->facts.window;
+    return parts->with_service && !plan->has_device ? weir_pruner_bytes(&seen) : 0;
+}
+
 /* Policies are charged to requests: reserves memory for the configured one, for as many requests
- * as can run. */
+ * as can run, and for one that has ended while a thread applies its policy. */
 static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
     const int32_t rows = plan->facts.window > 0 ? plan->facts.window : WEIR_SMALLEST_WINDOW;
@@ -45,7 +53,7 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
     plan->kv_peak = size.peak;
     plan->policy_state = size.saved_bytes;
-    plan->http += size.bytes * (size_t)plan->facts.n_slots;
+    plan->http += size.bytes * ((size_t)plan->facts.n_slots + (pruner_bytes(plan, parts) > 0));
     return WEIR_OK;
 }
 
@@ -77,14 +85,16 @@ weir_status weir_plan_activations(
     if (with_scratch)
         WEIR_TRY(weir_kv_evictor_scratch_size(&eviction, &seen, parts->stream, error));
     const size_t staged = weir_kv_prefetch_device_bytes(&seen),
-                 lists = weir_kv_prefetch_bytes(&seen, plan->facts.n_slots);
+                 lists = weir_kv_prefetch_bytes(&seen, plan->facts.n_slots),
+                 pruner = pruner_bytes(plan, parts);
     const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged +
                         weir_kv_evictor_near_bytes(&seen) +
                         weir_max_size(scratch.scratch, eviction.scratch) +
                         weir_max_size(scratch.device, eviction.device);
     plan->prefetch = staged + lists;
     plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
-                        weir_kv_evictor_bytes(&seen) + weir_max_size(scratch.host, eviction.host);
+                        weir_kv_evictor_bytes(&seen) + pruner +
+                        weir_max_size(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =
         near + (plan->has_device ? 0 : plan->activations);
     return WEIR_OK;

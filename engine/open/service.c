@@ -24,6 +24,7 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
         .runner = engine->runner,
         .store = engine->store,
         .ledger = engine->ledger,
+        .pruner = engine->pruner,
         .chunk = (int32_t)engine->config.batch.chunk,
         .mixed_chunk = (int32_t)engine->config.batch.mixed_chunk,
         .step_rows = (int32_t)engine->config.batch.tokens,

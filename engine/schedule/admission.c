@@ -147,7 +147,7 @@ void weir_service_resume_stalled(weir_service *service)
             if (c != NULL && c->is_stalled && (first == NULL || weir_choice_is_before(c, first)))
                 first = c;
         }
-        if (first == NULL) return;
+        if (first == NULL || weir_pruner_uses(service->pruner, first->sequence->policy_run)) return;
         const weir_kv_sequence *const sequence = first->sequence;
         const candidate resumed = {
             .job = first->job,
@@ -237,7 +237,9 @@ void weir_service_start_read(weir_service *service)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        if (c == NULL || !c->is_reading) continue;
+        if (c == NULL || !c->is_reading ||
+            weir_pruner_uses(service->pruner, c->sequence->policy_run))
+            continue;
         weir_choice_reuse(c);
         if (c->is_reading || c->is_again) continue;
         weir_choice_count_before(c);

@@ -27,6 +27,7 @@ bool weir_job_emit(weir_job *job, const weir_event *event)
 static void free_slot(weir_service *service, choice *c)
 {
     if (c->sequence != NULL) weir_choice_release_followers(c);
+    weir_choice_stop_pruning(c);
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         if (service->slots[i].owner != c) continue;
         if (c->is_torn)

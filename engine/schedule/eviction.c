@@ -1,5 +1,5 @@
 /* engine/schedule/eviction.c - policies of requests: opened with the job, attached to its
- * sequences, applied after each step. */
+ * sequences; pruning.c applies them. */
 #include <inttypes.h>
 
 #include "engine/schedule/job.h"
@@ -128,56 +128,4 @@ void weir_choice_count(choice *c)
         dropped - (dropped > c->n_evicted_before ? c->n_evicted_before : dropped);
     weir_bank_stats_add_counts_since(&service->stats.banks, &banks, &c->banks_before);
     pthread_mutex_unlock(&service->lock);
-}
-
-/* ---- after a step ---------------------------------------------------------------------------- */
-/* True if running sequences hold pages that will be freed later. */
-static bool is_worth_waiting(const weir_service *service, const choice *c)
-{
-    for (size_t i = 0; i < sizeof service->guests / sizeof *service->guests; i++)
-        if (service->guests[i] != NULL && service->guests[i]->table.n_pages > 0) return true;
-    for (int32_t i = 0; i < service->facts->n_slots; i++) {
-        const choice *const other = service->slots[i].owner;
-        if (other != NULL && other != c && !other->is_waiting && !other->is_stalled &&
-            other->sequence->table.n_pages > 0)
-            return true;
-    }
-    return false;
-}
-
-/* As in a step, the youngest sequences are preempted, so the oldest always makes progress. */
-static weir_status drop_rows(weir_service *service, const choice *c, weir_error *error)
-{
-    const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_POLICY_FULL,
-                                           .store = service->store,
-                                           .sequence = c->sequence };
-    for (;;) {
-        const weir_status status = weir_runner_evict(service->runner, c->sequence, error);
-        if (status != WEIR_EFULL || weir_reclaim(&service->holders, &request, NULL) != WEIR_OK)
-            return status;
-    }
-}
-
-bool weir_choice_apply_policy(choice *c)
-{
-    return weir_runner_evict(c->job->service->runner, c->sequence, NULL) == WEIR_OK;
-}
-
-void weir_service_evict(weir_service *service, int32_t n_items)
-{
-    for (int32_t i = 0; i < service->facts->n_slots; i++) {
-        choice *const c = service->slots[i].owner;
-        weir_error error = { 0 };
-        if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->policy_run == NULL)
-            continue;
-        weir_choice_keep_prompt(c);
-        const weir_status status = drop_rows(service, c, &error);
-        /* The only running sequence would fail again in the same way. */
-        if (status == WEIR_EFULL && is_worth_waiting(service, c))
-            weir_choice_preempt(c);
-        else if (status != WEIR_OK)
-            weir_job_fail_in_step(c->job, n_items, status, error.text);
-        else
-            weir_choice_keep_point(c);
-    }
 }

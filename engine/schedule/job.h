@@ -12,6 +12,7 @@
 
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/policy_run.h"
+#include "engine/kv/prune/pruner.h"
 #include "engine/schedule/hooks.h"
 #include "engine/schedule/origins.h"
 #include "engine/schedule/runner.h"
@@ -38,13 +39,19 @@ typedef struct choice {
     bool is_again; /* was preempted: recomputes what it had computed */
     /* The recurrent state that it continues is being read from disk: it holds no pages yet. */
     bool is_reading;
+    /* Its policy is to be applied: no choice of its job is in a step meanwhile (pruning.c). */
+    bool is_pruning;
+    bool is_tried; /* in this call */
+    /* Memory for the rows that stay, and blocks of it that it waits for. */
+    weir_reclaim_need pruning_need;
+    int64_t n_pruning_blocks;
     bool is_ended;
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
     bool is_planned, is_passed; /* in the plan of the next step; cannot be */
     /* As a long prompt, in that plan: did not get its share; goes before short ones (plan.c). */
     bool is_overlooked, goes_first;
-    int32_t n_overlooked; /* steps since it went first */
+    int32_t n_overlooked; /* steps since it went first, and did not sit out */
     /* The block that its next rows begin in is in the lower tier, and not being read yet. */
     bool is_returning;
     int32_t item; /* its place in the plan */
@@ -119,6 +126,7 @@ struct weir_service {
     const weir_engine_facts *facts; /* borrowed from the engine */
     weir_runner *runner;
     weir_kv_store *store;
+    weir_pruner *pruner; /* NULL: the engine thread applies all policies */
     weir_prefix *prefix; /* NULL: nothing is cached */
     weir_kv_holders holders; /* what can free pages */
     weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS];
@@ -138,7 +146,7 @@ struct weir_service {
     int32_t n_observed; /* items of the step that is observed */
     int32_t n_returning; /* choices that are */
     weir_reclaim_need need; /* memory for the next step, as long as some sit out */
-    int64_t n_short; /* blocks of it that are missing */
+    int64_t n_short; /* blocks of it that are missing, and that policies wait for */
     weir_job *running; /* list */
     weir_sampler_scratch **samplers; /* [facts.n_samplers] */
     const int32_t *stop_ids; /* borrowed */
@@ -253,11 +261,22 @@ void weir_choice_watch(choice *c);
 void weir_choice_count_before(choice *c);
 /* Called when its sequence ends: adds its row counts to the usage. */
 void weir_choice_count(choice *c);
-/* Drops the rows past its budget after its last step. Returns false if there was no memory for it
- * or rows could not be read. */
-bool weir_choice_apply_policy(choice *c);
+
+/* pruning.c: applying them. */
+
+/* True if a choice of the job sits out because of its policy. */
+bool weir_job_is_pruning(const weir_job *job);
+/* True while the thread reads or moves its rows: it cannot be preempted. */
+bool weir_choice_is_pruned_by_thread(const choice *c);
+/* Called when it ends or is preempted. */
+void weir_choice_stop_pruning(choice *c);
+/* Drops the rows past its budget after its last step. Returns false, with the reason, if that would
+ * take time, there is no memory for it, or rows cannot be read. */
+bool weir_choice_apply_policy(choice *c, const char **why);
 /* Called after a step: drops rows of the batch items' sequences. */
 void weir_service_evict(weir_service *service, int32_t n_items);
+/* Called before a step: goes on with those that sit out. n_items: of the running step, or 0. */
+void weir_service_prune(weir_service *service, int32_t n_items);
 
 /* service.c: runs a function on the engine thread and waits for it. Callable from any other
  * thread. */

@@ -205,7 +205,7 @@ int32_t weir_service_plan(weir_service *service)
         choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
         c->is_planned = c->is_overlooked = c->goes_first = c->is_returning = false;
-        c->is_passed = can_run(c) && waits_for_block(service, c);
+        c->is_passed = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
         if (can_run(c) && !c->is_passed && is_decoding(c)) add_item(&plan, c, 1);
     }
     plan.others_decode = plan.n_items > 0;
@@ -216,12 +216,19 @@ int32_t weir_service_plan(weir_service *service)
     return plan.n_items;
 }
 
+/* It, or the one that computes its tokens for it, did not have to sit out. */
+static bool was_in_step(const choice *c)
+{
+    while (c->leader != NULL) c = c->leader;
+    return c->is_planned;
+}
+
 void weir_service_count_overlooked(const weir_service *service)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        if (c->goes_first) c->n_overlooked = 0;
+        if (c->goes_first && was_in_step(c)) c->n_overlooked = 0;
         if (c->is_overlooked && c->n_overlooked < LONG_SHARE - 1) c->n_overlooked++;
     }
 }

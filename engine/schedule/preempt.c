@@ -53,6 +53,8 @@ void weir_choice_preempt(choice *c)
     pthread_mutex_lock(&service->lock);
     service->stats.preemptions++;
     pthread_mutex_unlock(&service->lock);
+    WEIR_ASSERT(!weir_choice_is_pruned_by_thread(c));
+    weir_choice_stop_pruning(c);
     weir_choice_release_followers(c);
     weir_choice_keep_preempted(c);
     weir_kv_sequence_reset(c->sequence);
@@ -66,6 +68,8 @@ bool weir_service_preempt(void *user, const weir_kv_sequence *after)
     const weir_service *const service = user;
     choice *const victim =
         after == NULL ? last_of_all(service) : last_after(service, owner_of(service, after));
-    if (victim != NULL) weir_choice_preempt(victim);
-    return victim != NULL;
+    /* The thread will free its pages. */
+    if (victim == NULL || weir_choice_is_pruned_by_thread(victim)) return false;
+    weir_choice_preempt(victim);
+    return true;
 }

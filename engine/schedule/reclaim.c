@@ -246,7 +246,8 @@ static void look_at_failures(reclaim *r, weir_reclaim_need *need)
 }
 
 /* A move holds the pages of its block, also if these were dropped meanwhile. A recurrent state that
- * moves holds its place on disk. */
+ * moves holds its place on disk. For who does not wait here, a thread that drops rows counts as a
+ * move. */
 static bool will_free_more(const reclaim *r)
 {
     const weir_kv_store *const store = r->request->store;
@@ -254,7 +255,9 @@ static bool will_free_more(const reclaim *r)
     const bool matters = callers[r->request->caller].goal == GOAL_BLOCKS ||
                          kept.sinks + weir_kv_pages_others(kept) > 0;
     return (matters && weir_kv_moves_begun(store) > 0) ||
-           (r->demoted == WEIR_EFULL && weir_prefix_will_end_moves(r->holders->prefix));
+           (r->demoted == WEIR_EFULL && weir_prefix_will_end_moves(r->holders->prefix)) ||
+           (r->request->need != NULL && r->holders->prunes != NULL &&
+            r->holders->prunes(r->holders->user));
 }
 
 static weir_status ask(

@@ -23,6 +23,8 @@ typedef struct weir_kv_holders {
     /* Preempts the youngest sequence that is younger than `after`, or the youngest of all if it is
      * NULL. False (or NULL): there is none. */
     bool (*preempt)(void *user, const weir_kv_sequence *after);
+    /* A thread drops rows of a sequence: pages will be freed when it has ended. NULL: none does. */
+    bool (*prunes)(void *user);
     weir_reclaim_count *counts; /* [WEIR_RECLAIM_STEPS]; NULL: not counted */
 } weir_kv_holders;
 

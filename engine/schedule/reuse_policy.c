@@ -103,15 +103,19 @@ void weir_choice_keep_policy(choice *c)
 {
     weir_kv_sequence *const sequence = c->sequence;
     const int32_t n = sequence->n_computed;
-    if (n < c->job->request.n_prompt || !weir_choice_apply_policy(c)) return;
-    if (!sequence->table.is_pruned && !weir_policy_run_needs_turns(sequence->policy_run)) return;
-    const char *const why =
-        weir_policy_run_turn(sequence->policy_run, n, n)
-            ? weir_pruned_insert(
-                  c->job->service->prefix, sequence, c->job->request.cache_salt,
-                  c->index == 0 ? c->job->request.session : NULL, weir_choice_is_rewritten(c)
-              )
-            : "it had more turns than a policy records";
+    const char *why = NULL;
+    if (n < c->job->request.n_prompt) return;
+    const bool is_applied = weir_choice_apply_policy(c, &why);
+    if (is_applied && !sequence->table.is_pruned &&
+        !weir_policy_run_needs_turns(sequence->policy_run))
+        return;
+    if (is_applied)
+        why = weir_policy_run_turn(sequence->policy_run, n, n)
+                  ? weir_pruned_insert(
+                        c->job->service->prefix, sequence, c->job->request.cache_salt,
+                        c->index == 0 ? c->job->request.session : NULL, weir_choice_is_rewritten(c)
+                    )
+                  : "it had more turns than a policy records";
     if (why != NULL && !weir_choice_is_rewritten(c))
         weir_log(
             WEIR_LOG_INFO,

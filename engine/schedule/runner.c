@@ -464,6 +464,8 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
     runner->evictor = evictor;
 }
 
+weir_kv_evictor *weir_runner_evictor(const weir_runner *runner) { return runner->evictor; }
+
 /* The sequence's own blocks may be demoted to make space for the rows that stay. */
 static bool reclaim_for_policy(void *user, const weir_kv_sequence *sequence, weir_kv_pages pages)
 {

@@ -84,8 +84,9 @@ void weir_runner_move(
 /* Sets the evictor that drops rows; borrowed, must outlive the steps. NULL: no sequence has a
  * policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
+weir_kv_evictor *weir_runner_evictor(const weir_runner *runner);
 /* After a step: drops the rows that the sequence's policy does not keep
- * (engine/kv/prune/apply_policy.h). */
+ * (engine/kv/prune/apply_policy.h). Waits for the disk: for programs that run one sequence. */
 WEIR_MUST_CHECK weir_status
 weir_runner_evict(weir_runner *runner, weir_kv_sequence *sequence, weir_error *error);
 /* Returns why a work of the last step failed; borrowed. */

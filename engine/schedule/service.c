@@ -26,7 +26,8 @@ static void run_calls(weir_service *service)
     pthread_mutex_unlock(&service->lock);
 }
 
-/* A block or a state can be moved. Called by the threads that move them. */
+/* A move can be ended. Called by the threads that move blocks, states and the rows that policies
+ * keep. */
 static void note_move(void *user)
 {
     weir_service *const service = user;
@@ -40,6 +41,7 @@ static void listen_to_moves(weir_service *service, void (*listener)(void *user))
 {
     weir_kv_listen_to_moves(service->store, listener, service);
     weir_prefix_listen_to_moves(service->prefix, listener, service);
+    weir_pruner_listen(service->pruner, listener, service);
 }
 
 /* What is queued waits for pages that a session holds, for blocks that move, or for its time to
@@ -86,8 +88,9 @@ static void *engine_thread(void *user)
     int n_idle = 0; /* iterations without a step */
     for (;;) {
         pthread_mutex_lock(&service->lock);
-        const bool moves =
-            weir_kv_moves_begun(service->store) > 0 || weir_prefix_moves(service->prefix) > 0;
+        const bool moves = weir_kv_moves_begun(service->store) > 0 ||
+                           weir_prefix_moves(service->prefix) > 0 ||
+                           weir_pruner_is_busy(service->pruner);
         if (n_idle >= IDLE_ITERATIONS && (service->n_queued > 0 || service->n_running > 0 || moves))
             wait_for_others(service, serial);
         while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 &&
@@ -203,6 +206,8 @@ static weir_kv_sequence *sequence_at(void *user, int32_t i)
                : NULL;
 }
 
+static bool prunes(void *user) { return weir_pruner_is_busy(((const weir_service *)user)->pruner); }
+
 static bool release_saved(void *user)
 {
     const weir_service_hooks *const hooks = ((weir_service *)user)->hooks;
@@ -219,6 +224,7 @@ weir_status weir_service_open(
     *service = (weir_service){ .facts = parts->facts,
                                .runner = parts->runner,
                                .store = parts->store,
+                               .pruner = parts->pruner,
                                .prefix = parts->prefix,
                                .ledger = parts->ledger,
                                .policy = parts->policy,
@@ -249,6 +255,7 @@ weir_status weir_service_open(
                                           .user = service,
                                           .release = release_saved,
                                           .preempt = weir_service_preempt,
+                                          .prunes = prunes,
                                           .counts = service->reclaimed };
     if (status == WEIR_OK) weir_runner_share(parts->runner, &service->holders);
     if (status == WEIR_OK) weir_runner_measure(parts->runner, &service->times);

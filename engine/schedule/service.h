@@ -214,6 +214,7 @@ typedef struct weir_service_parts {
     const weir_engine_facts *facts;
     struct weir_runner *runner;
     struct weir_kv_store *store;
+    struct weir_pruner *pruner; /* NULL: the engine thread reads what policies need from disk */
     struct weir_prefix *prefix; /* NULL: no prefix reuse */
     struct weir_ledger *ledger;
     const int32_t *stop_ids;

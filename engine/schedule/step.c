@@ -226,6 +226,7 @@ static weir_status run_step(
 bool weir_service_step(weir_service *service)
 {
     service->has_news = true; /* until the end of the step publishes it */
+    weir_service_prune(service, 0);
     weir_service_resume_stalled(service);
     weir_service_start_read(service);
     fail_lost(service);

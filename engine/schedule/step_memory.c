@@ -47,6 +47,7 @@ static weir_reclaim_request request_of(
 typedef struct claims {
     weir_service *service;
     const choice *first; /* in order */
+    const choice *pruned; /* the first whose policy waits for memory; NULL: none does */
     weir_kv_pages free, pages; /* pages: of those that are met */
     int64_t n_free, n_returning; /* blocks */
     bool is_over; /* one waits */
@@ -84,7 +85,8 @@ static bool is_met(claims *all, const choice *c)
                         pages = weir_kv_pages_plus(all->pages, own);
     const int64_t n_returning = all->n_returning + c->is_returning;
     if (!c->is_returning && weir_kv_pages_fit(own, none)) return true;
-    if (all->is_over || !weir_kv_pages_fit(pages, all->free) ||
+    if (all->is_over || (all->pruned != NULL && weir_choice_is_before(all->pruned, c)) ||
+        !weir_kv_pages_fit(pages, all->free) ||
         blocks_of(all->service, pages) + n_returning > all->n_free)
         return false;
     all->pages = pages;
@@ -107,6 +109,19 @@ static claims open_claims(weir_service *service)
     return all;
 }
 
+/* The first in order whose policy waits for memory: what becomes free adds up for it, too. */
+static const choice *first_pruned(const weir_service *service)
+{
+    const choice *first = NULL;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        if (c != NULL && c->n_pruning_blocks > 0 &&
+            (first == NULL || weir_choice_is_before(c, first)))
+            first = c;
+    }
+    return first;
+}
+
 /* Keeps the items whose claim is met. */
 static int32_t keep_met(weir_service *service, int32_t n_items)
 {
@@ -123,10 +138,12 @@ static int32_t keep_met(weir_service *service, int32_t n_items)
 
 /* Shares out what is free: to the first of all in order, then to those that compute one row, in
  * order, then to prompts. Once one has to wait, those behind it get nothing, so what becomes free
- * adds up for it. Returns the number of items that are left. */
+ * adds up for it; so does one whose policy waits for memory (pruning.c), which is in no step.
+ * Returns the number of items that are left. */
 static int32_t share_out(weir_service *service, int32_t n_items, int64_t n_blocks)
 {
     claims all = open_claims(service);
+    all.pruned = first_pruned(service);
     for (choice *c; (c = next_open(&all)) != NULL;) {
         c->claim = is_met(&all, c) ? CLAIM_MET : CLAIM_WAITS;
         all.is_over = all.is_over || c->claim == CLAIM_WAITS;
@@ -163,8 +180,10 @@ weir_status weir_service_find_memory(weir_service *service, int32_t *n_items, we
     request.blocks = blocks_of(service, request.pages) + service->n_returning;
     const weir_status status = weir_reclaim(&service->holders, &request, error);
     if (status != WEIR_OK && !service->need.waits) return status;
-    const bool waits = service->need.waits || for_pages.waits;
+    const choice *const pruned = first_pruned(service);
+    const bool waits = service->need.waits || for_pages.waits || pruned != NULL;
     if (waits) *n_items = share_out(service, *n_items, request.blocks);
+    if (pruned != NULL) service->n_short += pruned->n_pruning_blocks;
     if (service->n_returning > 0) read_ends(service, !waits);
     return WEIR_OK;
 }

@@ -16,9 +16,9 @@ static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
     const weir_kv_geometry widest = weir_kv_widest(spec);
     const size_t key_dim = (size_t)widest.key_dim, value_dim = (size_t)widest.value_dim;
     weir_arrays arrays = { .base = base };
+    e->stride = kv_pages_per_head(spec->max_rows);
     WEIR_ARRAYS_PLACE(
-        &arrays, e->fresh,
-        weir_kv_cold_pages(spec) > 0 ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0
+        &arrays, e->fresh, weir_kv_cold_pages(spec) > 0 ? heads * (size_t)e->stride : 0
     );
     WEIR_ARRAYS_PLACE(&arrays, e->stays, heads);
     WEIR_ARRAYS_PLACE(&arrays, e->segments, kv_heads);
@@ -249,10 +249,12 @@ static bool is_cold(const weir_kv_evictor *e, const weir_kv_table *table, int64_
     return !table->is_pruned && weir_kv_is_cold(e->store, table->pages[block]);
 }
 
-/* True for a block on disk with rows that stay but move. */
+/* True for a block on disk with rows that stay but move; for a thread, with any that stay. */
 static bool moves_from_disk(const weir_kv_evictor *e, const weir_kv_table *table, int64_t block)
 {
-    return is_cold(e, table, block) && fate_of(e, table, block) == BLOCK_MOVES;
+    if (!is_cold(e, table, block)) return false;
+    const block_fate fate = fate_of(e, table, block);
+    return fate == BLOCK_MOVES || (fate == BLOCK_STAYS && e->is_stopped != NULL);
 }
 
 /* True for a block on disk whose pages get rows of others, even if none of its own stays. */
@@ -320,29 +322,45 @@ static void take_fresh(
 )
 {
     (void)user;
-    e->fresh[head * table->capacity + page] = kv_take_page(e->store, head, page, NULL);
+    (void)table;
+    e->fresh[head * e->stride + page] = kv_take_page(e->store, head, page, NULL);
 }
 
-/* Replaces the table's pages by the new ones if there are any, or frees those. */
-static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table, bool is_done)
+/* Replaces the table's pages by the new ones. */
+static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table)
 {
     weir_kv_release_begin(e->store);
-    for (int64_t i = 0; i < table->n_heads * table->capacity; i++) {
-        if (e->fresh[i] == NULL) continue;
-        if (is_done)
-            kv_table_put(table, e->store, &table->pages[i], e->fresh[i]);
-        else
-            weir_kv_page_drop(e->store, e->fresh[i]);
+    for (int64_t h = 0; h < table->n_heads; h++)
+        for (int64_t p = 0; p < table->n_pages; p++) {
+            void **const fresh = &e->fresh[h * e->stride + p];
+            if (*fresh != NULL)
+                kv_table_put(table, e->store, &table->pages[h * table->capacity + p], *fresh);
+            *fresh = NULL;
+        }
+    weir_kv_release_end(e->store);
+}
+
+void evict_drop_fresh(weir_kv_evictor *e)
+{
+    weir_kv_release_begin(e->store);
+    for (int64_t i = 0; i < weir_kv_n_heads(&e->store->spec) * e->stride; i++) {
+        if (e->fresh[i] != NULL) weir_kv_page_drop(e->store, e->fresh[i]);
         e->fresh[i] = NULL;
     }
     weir_kv_release_end(e->store);
+}
+
+bool evict_page_stays(const weir_kv_evictor *e, int64_t head, int64_t page)
+{
+    return e->fresh[head * e->stride + page] == NULL &&
+           page < evict_written(e, head, &e->stays[head]).first;
 }
 
 /* ---- evicting -------------------------------------------------------------------------------- */
 static int64_t blocks_to_promote(const weir_kv_evictor *e, const weir_kv_table *table)
 {
     int64_t n = 0;
-    for (int64_t p = 0; p < table->n_pages; p++)
+    for (int64_t p = 0; e->is_stopped == NULL && p < table->n_pages; p++)
         n += is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS &&
              !weir_kv_is_moving(e->store, table->pages[p]);
     return n;
@@ -415,23 +433,47 @@ static void cut(const weir_kv_evictor *e, weir_kv_table *table)
     kv_table_mark_pruned(table, e->store);
 }
 
+weir_status evict_begin(
+    weir_kv_evictor *e, weir_kv_table *table, const weir_kv_keep *keep, kv_eviction *out,
+    weir_error *error
+)
+{
+    *out = (kv_eviction){ 0 };
+    WEIR_TRY(look(e, table, keep, error));
+    out->drops = dropped_rows(e, table) > 0;
+    if (!out->drops) return WEIR_OK;
+    out->to_fresh = any_from_disk(e, table);
+    return check_room(e, table, out->to_fresh, error);
+}
+
+void evict_take(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh)
+{
+    each_page(e, table, to_fresh, to_fresh ? take_fresh : unshare_page, NULL);
+}
+
+void evict_end(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh)
+{
+    if (to_fresh)
+        settle_fresh(e, table);
+    else
+        for (int64_t i = 0; i < e->wish->n; i++) evict_in_place(e, table, e->wish->layers[i]);
+    cut(e, table);
+}
+
 weir_status weir_kv_evict(
     weir_kv_evictor *e, weir_kv_table *table, const weir_kv_keep *keep, weir_error *error
 )
 {
-    WEIR_TRY(look(e, table, keep, error));
-    if (dropped_rows(e, table) == 0) return WEIR_OK;
-    const bool to_fresh = any_from_disk(e, table);
-    WEIR_TRY(check_room(e, table, to_fresh, error));
+    kv_eviction of;
+    WEIR_TRY(evict_begin(e, table, keep, &of, error));
+    if (!of.drops) return WEIR_OK;
     WEIR_TRY(promote(e, table, error));
-    each_page(e, table, to_fresh, to_fresh ? take_fresh : unshare_page, NULL);
-    if (to_fresh) {
-        const weir_status status = evict_to_fresh(e, table, error);
-        settle_fresh(e, table, status == WEIR_OK);
-        WEIR_TRY(status);
-    } else {
-        for (int64_t i = 0; i < keep->n; i++) evict_in_place(e, table, keep->layers[i]);
+    evict_take(e, table, of.to_fresh);
+    const weir_status status = of.to_fresh ? evict_to_fresh(e, table, error) : WEIR_OK;
+    if (status != WEIR_OK) {
+        evict_drop_fresh(e);
+        return status;
     }
-    cut(e, table);
+    evict_end(e, table, of.to_fresh);
     return WEIR_OK;
 }

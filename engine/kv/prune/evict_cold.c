@@ -4,6 +4,28 @@
 
 #include "engine/kv/prune/evict_internal.h"
 
+static weir_status load_on_thread(
+    weir_kv_evictor *e, void *bytes, const void *page, int64_t head, weir_error *error
+)
+{
+    if (atomic_load(e->is_stopped))
+        return weir_error_set(error, WEIR_ECANCELED, "the rows are not needed any more");
+    const weir_status status = weir_kv_page_copy(e->store, bytes, page, head, error);
+    if (status != WEIR_OK) e->unreadable = page;
+    return status;
+}
+
+weir_status evict_load(
+    weir_kv_evictor *e, void *bytes, const void *page, int64_t head, weir_error *error
+)
+{
+    if (e->is_stopped != NULL) return load_on_thread(e, bytes, page, head, error);
+    const weir_status status = kv_page_load(e->store, bytes, page, head, error);
+    if (status != WEIR_OK && weir_kv_is_cold(e->store, page))
+        weir_kv_mark_unreadable(e->store, page);
+    return status;
+}
+
 /* Moves rows [first, end) of those that stay as bytes, one page at a time: destination and source
  * are passed as a table of two pages. */
 static weir_status move_rows(
@@ -27,7 +49,7 @@ static weir_status move_rows(
                 e, table->pages[head * table->capacity + from], head, 0, &pages[1], error
             ));
         loaded = from;
-        pages[0] = e->fresh[head * table->capacity + to];
+        pages[0] = e->fresh[head * e->stride + to];
         while (n < row % WEIR_PAGE_TOKENS) {
             e->lists[n] = n;
             n++;
@@ -48,7 +70,7 @@ static weir_status fill_written(
 {
     const kv_stay *const stay = &e->stays[head];
     const weir_kv_spec *const spec = &e->store->spec;
-    void *const *const to = e->fresh + head * table->capacity;
+    void *const *const to = e->fresh + head * e->stride;
     if (evict_is_whole(e, head))
         return evict_recode(e, table, head, to, first, stay->n_keep, error);
     const kv_border border = evict_border(e, stay);
@@ -69,13 +91,9 @@ weir_status evict_to_fresh(weir_kv_evictor *e, const weir_kv_table *table, weir_
     for (int64_t h = 0; h < table->n_heads; h++) {
         const kv_page_range written = evict_written(e, h, &e->stays[h]);
         for (int64_t p = 0; p < written.first && p < table->n_pages; p++) {
-            const int64_t at = h * table->capacity + p;
-            const void *const page = table->pages[at];
-            if (e->fresh[at] == NULL) continue;
-            const weir_status status = kv_page_load(e->store, e->fresh[at], page, h, error);
-            if (status != WEIR_OK && weir_kv_is_cold(e->store, page))
-                weir_kv_mark_unreadable(e->store, page);
-            WEIR_TRY(status);
+            void *const fresh = e->fresh[h * e->stride + p];
+            if (fresh != NULL)
+                WEIR_TRY(evict_load(e, fresh, table->pages[h * table->capacity + p], h, error));
         }
         if (written.first < written.end)
             WEIR_TRY(fill_written(e, table, h, written.first * WEIR_PAGE_TOKENS, error));

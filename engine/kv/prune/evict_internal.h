@@ -3,6 +3,8 @@
  * scratch of the stream (evict_scratch.c), tables with blocks on disk (evict_cold.c). Heads are
  * numbered over all layers. */
 #pragma once
+#include <stdatomic.h>
+
 #include "engine/kv/pool/store_internal.h"
 #include "engine/kv/prune/evict.h"
 
@@ -33,8 +35,9 @@ struct weir_kv_evictor {
     char *near; /* near the kernels: holds copies and open */
     /* [COPIES, copy_bytes] cold pages that were read; this and `fresh` only with a lower tier. */
     char *copies;
-    /* [heads, capacity] new pages of a table with blocks on disk. */
+    /* [heads, stride] new pages of a table with blocks on disk; stride: pages of a window. */
     void **fresh;
+    int64_t stride;
     kv_stay *stays; /* [heads of all layers] */
     const weir_kv_keep *wish; /* of the running eviction */
     weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
@@ -43,6 +46,10 @@ struct weir_kv_evictor {
     char *unsealed; /* the table's unsealed rows after the eviction, all heads */
     int32_t *lists; /* [KV heads of the layer with the most, max_rows] */
     int32_t *n_lists; /* [KV heads of the layer with the most] */
+    /* Set: a thread reads and moves rows (pruner.c) until this is true. It copies pages that may
+     * leave memory before it reads them, and whatever is on disk comes to a new page. */
+    const atomic_bool *is_stopped;
+    const void *unreadable; /* page whose copy failed */
 };
 
 /* Pages that rows are written to. */
@@ -66,6 +73,9 @@ kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay);
 WEIR_MUST_CHECK weir_status evict_page(
     weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out, weir_error *error
 );
+/* Copies a page, wherever it is. EIO: it is marked as unreadable, by a thread in e->unreadable. */
+WEIR_MUST_CHECK weir_status
+evict_load(weir_kv_evictor *e, void *bytes, const void *page, int64_t head, weir_error *error);
 /* Recodes rows [first, end) of the kept rows into pages `to` [capacity] of the head; unsealed rows
  * are written to evict_unsealed_rows. */
 WEIR_MUST_CHECK weir_status evict_recode(
@@ -86,3 +96,19 @@ void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t laye
 /* Fills in the pages of e->fresh; only reads the table. */
 WEIR_MUST_CHECK weir_status
 evict_to_fresh(weir_kv_evictor *e, const weir_kv_table *table, weir_error *error);
+
+/* Parts of weir_kv_evict. `begin` finds what stays, and checks that there is room; `drops` false:
+ * nothing is to be done. `take` takes the pages; then, if rows go to fresh ones, evict_to_fresh
+ * fills them in. `end` puts them in place and updates the table, or drops them. */
+typedef struct kv_eviction {
+    bool drops, to_fresh;
+} kv_eviction;
+WEIR_MUST_CHECK weir_status evict_begin(
+    weir_kv_evictor *e, weir_kv_table *table, const weir_kv_keep *keep, kv_eviction *out,
+    weir_error *error
+);
+void evict_take(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh);
+void evict_end(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh);
+void evict_drop_fresh(weir_kv_evictor *e);
+/* True if the page of the head at this index stays where it is, after `take`. */
+bool evict_page_stays(const weir_kv_evictor *e, int64_t head, int64_t page);

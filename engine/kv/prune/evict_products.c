@@ -6,11 +6,13 @@ typedef struct span {
     int64_t first, end; /* rows */
 } span;
 
+/* True if the page is read through a copy. */
 static bool is_cold(
     const weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t page
 )
 {
-    return weir_kv_is_cold(e->store, table->pages[head * table->capacity + page]);
+    return e->is_stopped != NULL ||
+           weir_kv_is_cold(e->store, table->pages[head * table->capacity + page]);
 }
 
 /* The end of a call that starts at row `first`: all pages in memory, or as many as there are

@@ -48,11 +48,10 @@ weir_status evict_page(
 )
 {
     *out = (void *)page; /* The sequence is only read. */
-    if (!weir_kv_is_cold(e->store, page)) return WEIR_OK;
+    if (e->is_stopped != NULL ? kv_is_sink(e->store, page) : !weir_kv_is_cold(e->store, page))
+        return WEIR_OK;
     *out = e->copies + (size_t)copy * e->copy_bytes;
-    const weir_status status = kv_page_load(e->store, *out, page, head, error);
-    if (status != WEIR_OK) weir_kv_mark_unreadable(e->store, page);
-    return status;
+    return evict_load(e, *out, page, head, error);
 }
 
 weir_status weir_kv_read_rows(

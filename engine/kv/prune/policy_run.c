@@ -144,6 +144,7 @@ static weir_status settle(weir_policy_run **out, weir_policy_run *plan, weir_err
     }
     *out = memory;
     **out = *plan;
+    atomic_init(&(*out)->n_holders, 1);
     (void)lay_out(*out, memory, &plan->bytes);
     memcpy((*out)->text, plan->print.data, plan->print.size + 1);
     (*out)->print = (weir_buffer){ 0 };
@@ -170,12 +171,17 @@ weir_status weir_policy_run_open(
 
 void weir_policy_run_close(weir_policy_run *policy_run)
 {
-    if (policy_run == NULL) return;
+    if (policy_run == NULL || atomic_fetch_sub(&policy_run->n_holders, 1) > 1) return;
     weir_ledger *const ledger = policy_run->ledger;
     const size_t bytes = policy_run->bytes;
     weir_policy_close(policy_run->policy);
     weir_ledger_return(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, policy_run->policy_bytes);
     weir_ledger_free(ledger, policy_run, WEIR_ACCOUNT_HTTP, bytes);
+}
+
+void weir_policy_run_hold(weir_policy_run *policy_run)
+{
+    atomic_fetch_add(&policy_run->n_holders, 1);
 }
 
 const weir_policy *weir_policy_run_policy(const weir_policy_run *policy_run)

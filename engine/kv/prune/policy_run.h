@@ -50,6 +50,8 @@ WEIR_MUST_CHECK weir_status weir_policy_run_measure(
     weir_policy_run_size *size, const weir_policy_run_options *options, weir_error *error
 );
 void weir_policy_run_close(weir_policy_run *policy_run); /* NULL-safe */
+/* It stays open until it is closed once more. Any thread. */
+void weir_policy_run_hold(weir_policy_run *policy_run);
 const weir_policy *weir_policy_run_policy(const weir_policy_run *policy_run);
 size_t weir_policy_run_bytes(const weir_policy_run *policy_run); /* on the account http */
 /* The most rows of one head if weir_apply_policy follows every step and those after the prompt have

@@ -1,6 +1,8 @@
 /* engine/kv/prune/policy_run_internal.h - internals of a policy run, for policy_run.c and
  * apply_policy.c. */
 #pragma once
+#include <stdatomic.h>
+
 #include "engine/kv/prune/policy_run.h"
 
 struct weir_policy_sequence {
@@ -24,6 +26,7 @@ int64_t policy_run_layer(const weir_policy_run *k, int64_t layer);
 
 struct weir_policy_run {
     weir_ledger *ledger;
+    atomic_int n_holders;
     size_t bytes, policy_bytes; /* charged: all but the policy; the policy */
     weir_policy *policy;
     /* Its name and options, while it is opened; later `text`, in the memory after the struct. */

@@ -23,7 +23,8 @@ typedef enum weir_expert_shared {
  * `scale`. With shared experts weights[t,n_chosen] is their weight.
  * shapes : logits [T, n_experts]; bias NULL or [n_experts], with sigmoid only; shared_logits [T];
  *          chosen [T, n_chosen]; weights [T, n_chosen + (shared != NONE)]
- * source : groups DeepSeek-V2, section 2.1.2, and V3; softmax Shazeer et al. 2017 and Mixtral; sigmoid with bias DeepSeek-V3, section 2.1.2 */
+ * source : softmax Shazeer et al. 2017; groups DeepSeek-V2, section 2.1.2; sigmoid with bias
+ *          DeepSeek-V3, section 2.1.2 */
 typedef struct weir_expert_route_args {
     const float *logits, *bias, *shared_logits;
     int32_t *chosen;

@@ -256,4 +256,31 @@ TEST_F(Fairness, NoLockIsHeldWhileItIsDecidedWhoFits)
     }
 }
 
+/* A long prompt that went first, but sat out for lack of memory, goes first again. */
+TEST_F(Fairness, WhoSatOutHasNotGoneFirst)
+{
+    weir_engine_facts facts = {};
+    facts.n_slots = 2;
+    slot slots[2] = {};
+    choice first = {}, leader = {};
+    auto service = std::make_unique<weir_service>();
+    service->facts = &facts;
+    service->slots = slots;
+    slots[0].owner = &first;
+    slots[1].owner = &leader;
+    const auto count = [&](bool is_in_step, choice *with, bool leader_is) {
+        first.goes_first = true;
+        first.is_planned = is_in_step;
+        first.leader = with;
+        first.n_overlooked = 3;
+        leader.is_planned = leader_is;
+        weir_service_count_overlooked(service.get());
+        return first.n_overlooked;
+    };
+    EXPECT_EQ(count(true, nullptr, false), 0);
+    EXPECT_EQ(count(false, nullptr, false), 3);
+    EXPECT_EQ(count(false, &leader, true), 0);
+    EXPECT_EQ(count(false, &leader, false), 3);
+}
+
 } // namespace

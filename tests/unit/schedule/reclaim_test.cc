@@ -49,7 +49,9 @@ class Reclaim : public Prefix {
     {
         weir_kv_pages pages = others(n_blocks * block);
         pages.tables = tables;
-        const weir_kv_holders holders = { prefix_, running, this, release, preempt, counts_ };
+        const weir_kv_holders holders = {
+            prefix_, running, this, release, preempt, nullptr, counts_
+        };
         const weir_reclaim_request request = { .caller = caller,
                                                .store = store_,
                                                .items = items.data(),
@@ -328,7 +330,7 @@ TEST_P(Reclaim, ANeedTriesADiskOnce)
 TEST_P(Reclaim, AFailingDiskHasNoFreePages)
 {
     open(10 * block, 40, 0, 6 * block);
-    const weir_kv_holders holders = { prefix_, running, this, release, preempt, counts_ };
+    const weir_kv_holders holders = { prefix_, running, this, release, preempt, nullptr, counts_ };
     const weir_lower_tier_io failing = { refuse_to_write, pread };
     const auto free_blocks = [&] {
         const weir_kv_pages free = weir_tiers_free_pages(store_, prefix_);

@@ -43,7 +43,8 @@ static int32_t step_rows(const weir_service *service, const choice *c)
 
 bool sim_moves(const weir_service *service)
 {
-    return weir_kv_moves_begun(service->store) > 0 || weir_prefix_moves(service->prefix) > 0;
+    return weir_kv_moves_begun(service->store) > 0 || weir_prefix_moves(service->prefix) > 0 ||
+           weir_pruner_is_busy(service->pruner);
 }
 
 int32_t sim_choices(const weir_service *service, sim_choice *out)
@@ -70,6 +71,7 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
                                .is_decoding = c->n_answer > 0 && !c->is_waiting && !c->is_stalled &&
                                               !c->is_reading &&
                                               c->sequence->n_tokens - c->sequence->n_computed == 1,
+                               .is_pruning = weir_job_is_pruning(c->job),
                                .is_last_cold = is_last_cold(service->store, &c->sequence->table),
                                .needs_page = needs_page(service->store, c->sequence),
                                .step_rows = step_rows(service, c),
@@ -126,9 +128,11 @@ static const void **pages_of_tables(const weir_service *service, int64_t *n)
 
 /* Holders of the pages of tables; counts those that the prefix cache does not have. */
 static const char *check_holders(
-    const weir_kv_store *store, const void *const *all, int64_t n, int64_t *n_own
+    const weir_service *service, const void *const *all, int64_t n, int64_t *n_own
 )
 {
+    const weir_kv_store *const store = service->store;
+    const int32_t most = (weir_kv_moves_begun(store) > 0) + weir_pruner_is_busy(service->pruner);
     *n_own = 0;
     for (int64_t i = 0, run; i < n; i += run) {
         for (run = 1; i + run < n && all[i + run] == all[i];) run++;
@@ -141,8 +145,7 @@ static const char *check_holders(
             );
         const int32_t n_moves =
             weir_kv_page_refs(store, all[i]) - weir_kv_page_users(store, all[i]);
-        if (n_moves > (weir_kv_moves_begun(store) > 0 ? 1 : 0))
-            return WRONG("%d moves hold a page", (int)n_moves);
+        if (n_moves > most) return WRONG("%d moves hold a page", (int)n_moves);
     }
     return NULL;
 }
@@ -154,21 +157,24 @@ static const char *check_pages(const weir_service *service)
     int64_t n, n_own;
     const void **const all = pages_of_tables(service, &n);
     if (all == NULL) return "no memory for the audit";
-    const char *const why = check_holders(store, all, n, &n_own);
+    const char *const why = check_holders(service, all, n, &n_own);
     free(all);
     if (why != NULL) return why;
     const int64_t cached = service->prefix != NULL ? weir_prefix_stats_of(service->prefix).n_nodes *
                                                          weir_kv_n_heads(spec)
                                                    : 0,
                   moving = weir_kv_pages_others(weir_kv_store_kept(store)),
+                  fresh = weir_pruner_new_pages(service->pruner),
                   free_pages = weir_kv_store_free_pages(store);
-    if (moving > weir_kv_moves_begun(store) * weir_kv_n_heads(spec))
+    const bool prunes = weir_pruner_is_busy(service->pruner);
+    if (!prunes && fresh > 0) return WRONG("%" PRId64 " new pages are not used", fresh);
+    if (!prunes && moving > weir_kv_moves_begun(store) * weir_kv_n_heads(spec))
         return WRONG("%" PRId64 " pages are held by moves that have ended", moving);
-    if (n_own + cached + moving + free_pages == spec->n_pages) return NULL;
+    if (n_own + cached + moving + fresh + free_pages == spec->n_pages) return NULL;
     return WRONG(
         "%" PRId64 " pages of sequences, %" PRId64 " cached, %" PRId64 " that only move, %" PRId64
-        " free, of %" PRId64,
-        n_own, cached, moving, free_pages, spec->n_pages
+        " new, %" PRId64 " free, of %" PRId64,
+        n_own, cached, moving, fresh, free_pages, spec->n_pages
     );
 }
 

@@ -17,6 +17,7 @@ typedef struct sim_choice {
     int64_t n_pages;
     bool is_waiting, is_stalled, is_reading, is_again;
     bool is_decoding; /* its next row is of the answer, and has not been computed before */
+    bool is_pruning; /* sits out while the policy of a choice of its request is applied */
     bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
     bool needs_page; /* its next row does: a new one, or a copy of a shared one */
     int32_t step_rows; /* in the last iteration */
@@ -26,7 +27,8 @@ typedef struct sim_choice {
 /* Fills in the choices in order (preempt.c), at most one for each slot. Returns how many. */
 int32_t sim_choices(const weir_service *service, sim_choice *out);
 
-/* True if blocks or recurrent states move, so that memory or pages may become free. */
+/* True if blocks or recurrent states move, or a thread drops rows, so that memory or pages may
+ * become free. */
 bool sim_moves(const weir_service *service);
 
 /* True if c holds the tokens [n_tokens] of its sequence. */
@@ -42,7 +44,7 @@ typedef struct sim_fixed {
 size_t sim_host_bytes(const weir_service *service);
 
 /* NULL, or what is wrong; valid until the next call. Checks that
- *   each page has as many holders as tables, the prefix cache and moves hold it
+ *   each page has as many holders as tables, the prefix cache, moves and the pruner hold it
  *   a page is free, or held by one of them
  *   each table has pages for its rows; a free slot has none
  *   invariants of the store and of the prefix cache

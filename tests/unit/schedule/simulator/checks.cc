@@ -32,7 +32,10 @@ bool is_preempted(const sim_choice &past, const sim_choice &now)
     return now.is_stalled || now.n_computed < past.n_computed;
 }
 
-bool can_run(const sim_choice &c) { return !c.is_waiting && !c.is_stalled && !c.is_reading; }
+bool can_run(const sim_choice &c)
+{
+    return !c.is_waiting && !c.is_stalled && !c.is_reading && !c.is_pruning;
+}
 
 /* It could have been in the iteration's step, and lacked memory, or, as a prompt, did not fit in
  * it. */
@@ -142,7 +145,9 @@ std::string check_gaps(
             continue;
         }
         *n_out += 1;
-        if (!past.is_last_cold && !now->is_last_cold && !past.needs_page && !now->needs_page)
+        const bool prunes = past.is_pruning || now->is_pruning;
+        if (!past.is_last_cold && !now->is_last_cold && !past.needs_page && !now->needs_page &&
+            !prunes)
             return name_of(past) + ": an iteration without it, and it needs no memory";
         if (!has_moves) return name_of(past) + ": an iteration without it, and nothing moves";
     }

@@ -28,8 +28,8 @@ std::string check_admission(
  * was admitted in the iteration, which may have been before it and be gone. */
 std::string check_victims(const View &before, const View &after, bool has_come);
 /* Each decoding sequence got a token, except one that was preempted, or that sits out: the block
- * that its next row goes to is on disk, or the row needs a page, and blocks or states move. Counts
- * both. */
+ * that its next row goes to is on disk, the row needs a page, or its policy is being applied, and
+ * blocks, states or the rows that a policy keeps move. Counts both. */
 std::string check_gaps(
     const View &before, const View &after, int64_t iteration, bool has_moves, int64_t *n_gaps,
     int64_t *n_out

@@ -31,7 +31,7 @@ class Schedule {
   public:
     Schedule(const World &world, uint64_t seed, const Limits &limits, bool with_log)
         : seed_(seed), limits_(limits), random_(seed), with_log_(with_log),
-          setup_(setup_of(seed, (limits.features & DISK) != 0)),
+          setup_(setup_of(seed, (limits.features & DISK) != 0, limits.prunes)),
           n_jobs_(std::min(limits.n_jobs, 4 + static_cast<int>(seed % 13)))
     {
         sim_disk_reset();
@@ -329,7 +329,7 @@ class Schedule {
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
         check_ends(is_withheld);
     }
-    // Of the engine, for a policy only (docs/decisions/0049), and of sequences.
+    // Of the engine, and of sequences.
     void check_waits(const View &after)
     {
         const int64_t n_waits = sim_engine_waits();
@@ -337,9 +337,9 @@ class Schedule {
             return job->policy != nullptr && job->is_admitted &&
                    (!job->is_done || job->done_iteration == iteration_);
         });
-        if (n_waits > 0 && !has_policy) fail("the engine waits for the disk");
-        counts_.waits += n_waits;
-        const bool has_moves = sim_moves(machine_.service()) || n_waits > 0;
+        if (n_waits > 0) fail("the engine waits for the disk");
+        for (const sim_choice &c : after) counts_.pruning += c.is_pruning;
+        const bool has_moves = sim_moves(machine_.service());
         n_gaps_ = 0;
         fail(check_gaps(before_, after, iteration_, has_moves, &n_gaps_, &counts_.sat_out));
         counts_.gaps += n_gaps_;
@@ -391,7 +391,7 @@ class Schedule {
                     ":" + std::to_string(c.n_computed) + "/" + std::to_string(c.n_tokens) +
                     (c.is_waiting ? "w" : "") + (c.is_stalled ? "s" : "") +
                     (c.is_reading ? "r" : "") + (c.is_last_cold ? "c" : "") +
-                    (c.leader >= 0 ? "f" : "");
+                    (c.is_pruning ? "p" : "") + (c.leader >= 0 ? "f" : "");
         log(line);
     }
 
@@ -413,6 +413,7 @@ class Schedule {
         for (const auto &job : jobs_)
             if (job->job != nullptr) weir_job_cancel(job->job);
         sim_workers_run(1000000);
+        (void)weir_service_iterate(machine_.service(), false); // takes what threads have done
         (void)weir_service_iterate(machine_.service(), true);
         for (const auto &job : jobs_)
             if (job->job != nullptr) weir_job_release(job->job);
@@ -444,9 +445,10 @@ Result run_schedule(const World &world, uint64_t seed, const Limits &limits, boo
     return Schedule(world, seed, limits, with_log).run();
 }
 
-Limits shrink(const World &world, uint64_t seed)
+Limits shrink(const World &world, uint64_t seed, bool prunes)
 {
     Limits least;
+    least.prunes = prunes;
     const auto fails = [&](const Limits &limits) {
         return !run_schedule(world, seed, limits, false).problem.empty();
     };

@@ -6,9 +6,10 @@
  *            job; preemption: from the last in order; the first one keeps its rows
  * Gaps       every iteration computes a row of every decoding sequence, unless it is preempted or
  *            sits out, and then at most mixed_chunk rows of prompts; a sequence sits out only if it
- *            needs a page or a block on disk, and only while something moves
+ *            needs a page or a block on disk, or its policy is applied, and only while something
+ *            moves
  * Memory     what is free goes to the first in order, then to those that decode, then to prompts
- * Waits      the engine waits for no disk (what it may wait for: docs/decisions/0049)
+ * Waits      the engine waits for no disk, except for rows that a step attends to
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
  *            within `patience` iterations; recomputing is no progress
  * Ends       a cancelled or late job ends in two iterations, all jobs end for the right reason
@@ -41,6 +42,7 @@ extern const char *const feature_names[kFeatures];
 struct Limits {
     unsigned features = ALL;
     int n_jobs = 1000; /* at most */
+    bool prunes = false; /* what policies drop is on disk more often */
     bool prints = false; /* the log, line by line, for a seed that ends the program */
 };
 
@@ -48,7 +50,7 @@ struct Limits {
 struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
-        states_back, evicted_tokens, sat_out, waits;
+        states_back, evicted_tokens, sat_out, pruning;
     void add(const Counts &other);
 };
 
@@ -60,7 +62,7 @@ struct Result {
 
 Result run_schedule(const World &world, uint64_t seed, const Limits &limits, bool with_log);
 /* The fewest jobs and features with which the seed still fails. */
-Limits shrink(const World &world, uint64_t seed);
+Limits shrink(const World &world, uint64_t seed, bool prunes);
 std::string print_features(unsigned features);
 
 } // namespace sim

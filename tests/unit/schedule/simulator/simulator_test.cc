@@ -66,16 +66,16 @@ class Simulator : public ::testing::Test {
         world_ = nullptr;
     }
     // Says how to see it again.
-    static std::string explain(uint64_t seed, const std::string &problem)
+    static std::string explain(uint64_t seed, const std::string &problem, bool prunes = false)
     {
-        const sim::Limits least = sim::shrink(*world_, seed);
+        const sim::Limits least = sim::shrink(*world_, seed, prunes);
         const sim::Result again = sim::run_schedule(*world_, seed, least, true);
         const size_t most = 4000;
         const std::string &log = again.log;
         return "seed " + std::to_string(seed) + ": " + problem +
                "\nbazel test //tests/unit/schedule:simulator_test --test_output=all"
                " --test_env=WEIR_SIMULATOR_SCHEDULES=1 --test_env=WEIR_SIMULATOR_SEED=" +
-               std::to_string(seed) +
+               std::to_string(seed) + (prunes ? " --test_env=WEIR_SIMULATOR_PRUNES=1" : "") +
                " --test_env=WEIR_SIMULATOR_JOBS=" + std::to_string(least.n_jobs) +
                " --test_env=WEIR_SIMULATOR_FEATURES=" + sim::print_features(least.features) +
                " --test_env=WEIR_SIMULATOR_LOG=1\nthe end of it: " + again.problem + "\n" +
@@ -93,6 +93,7 @@ TEST_F(Simulator, Schedules)
     const time_t until = time(nullptr) + seconds;
     sim::Limits limits;
     limits.prints = getenv("WEIR_SIMULATOR_LOG") != nullptr;
+    limits.prunes = getenv("WEIR_SIMULATOR_PRUNES") != nullptr;
     limits.features = features_from_environment();
     limits.n_jobs = static_cast<int>(from_environment("WEIR_SIMULATOR_JOBS", limits.n_jobs));
     sim::Counts sum = {};
@@ -102,7 +103,7 @@ TEST_F(Simulator, Schedules)
         running = seed;
         const sim::Result result = sim::run_schedule(*world_, seed, limits, false);
         sum.add(result.counts);
-        EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem);
+        EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem, limits.prunes);
     }
     const auto print = [](const char *name, int64_t count) {
         (void)printf("%s %lld, ", name, static_cast<long long>(count));
@@ -113,7 +114,7 @@ TEST_F(Simulator, Schedules)
     print("tokens", sum.tokens);
     print("gaps", sum.gaps);
     print("iterations that one sits out", sum.sat_out);
-    print("waits for a policy", sum.waits);
+    print("iterations that one waits for its policy", sum.pruning);
     print("refused", sum.refused);
     print("cancelled", sum.cancelled);
     print("late", sum.late);
@@ -132,11 +133,27 @@ TEST_F(Simulator, Schedules)
     if (n_run < 2000) return;
     // What the schedules are about happened.
     for (const int64_t count :
-         { sum.gaps, sum.sat_out, sum.waits, sum.refused, sum.cancelled, sum.late, sum.failed,
+         { sum.gaps, sum.sat_out, sum.pruning, sum.refused, sum.cancelled, sum.late, sum.failed,
            sum.preemptions, sum.cached_tokens, sum.followed, sum.faults, sum.demoted_bytes,
            sum.promoted_bytes, sum.cold_bytes_read, sum.states_out, sum.states_back,
            sum.evicted_tokens })
         EXPECT_GT(count, 10);
+}
+
+// Policies that are due on rows on disk.
+TEST_F(Simulator, PoliciesOnDisk)
+{
+    sim::Limits limits;
+    limits.prunes = true;
+    sim::Counts sum = {};
+    for (uint64_t seed = 1; seed <= kSchedules / 5 && !HasFailure(); seed++) {
+        running = seed;
+        const sim::Result result = sim::run_schedule(*world_, seed, limits, false);
+        sum.add(result.counts);
+        EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem, true);
+    }
+    EXPECT_GT(sum.pruning, kSchedules / 5);
+    (void)printf("iterations that one waits for its policy %lld\n", (long long)sum.pruning);
 }
 
 // What the first schedules do not have: one takes the page of a cached run that continues on disk.

@@ -107,7 +107,7 @@ std::string Setup::print() const
            add("queue", queue);
 }
 
-Setup setup_of(uint64_t seed, bool has_disk)
+Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
 {
     Random random(seed * 2 + 1);
     Setup s = {};
@@ -139,6 +139,16 @@ Setup setup_of(uint64_t seed, bool has_disk)
     s.evicts = random.one_in(4);
     // The rows that stay go to new pages before the others are free.
     if (s.evicts && s.disk_blocks > 0) s.near_blocks += s.window_blocks;
+    if (!prunes) return s;
+    s.evicts = true;
+    s.window_blocks = 10;
+    s.slots = 2 + s.slots % 4;
+    s.chunk = 64;
+    s.disk_blocks = s.slots * s.window_blocks;
+    s.near_blocks =
+        static_cast<int32_t>(weir_tiers_least_blocks(s.slots, s.chunk, s.hot > 0 ? s.hot : 1)) +
+        s.window_blocks / 2;
+    s.cold_states = 0;
     return s;
 }
 
@@ -219,6 +229,9 @@ std::string Machine::open(const World &world, const Setup &s)
     if (s.evicts && weir_kv_evictor_open(&evictor_, store_, stream, ledger_, &error) != WEIR_OK)
         return error.text;
     weir_runner_evict_with(runner_, evictor_);
+    if (s.evicts && s.disk_blocks > 0 &&
+        weir_pruner_open(&pruner_, store_, stream, ledger_, &error) != WEIR_OK)
+        return error.text;
     facts_ = weir_engine_plan_of(world.engine(s.has_states))->facts;
     facts_.window = static_cast<int32_t>(spec->max_rows);
     facts_.n_slots = s.slots;
@@ -236,6 +249,7 @@ std::string Machine::open(const World &world, const Setup &s)
     parts.facts = &facts_;
     parts.runner = runner_;
     parts.store = store_;
+    parts.pruner = pruner_;
     parts.prefix = prefix_;
     parts.ledger = ledger_;
     parts.stop_ids = kStop;
@@ -254,6 +268,7 @@ std::string Machine::close()
 {
     std::string problem;
     if (service_ != nullptr) weir_service_close(service_);
+    weir_pruner_close(pruner_);
     weir_runner_close(runner_);
     weir_kv_evictor_close(evictor_);
     if (prefix_ != nullptr) weir_prefix_close(prefix_);
@@ -269,6 +284,7 @@ std::string Machine::close()
     service_ = nullptr;
     runner_ = nullptr;
     evictor_ = nullptr;
+    pruner_ = nullptr;
     prefix_ = nullptr;
     store_ = nullptr;
     ledger_ = nullptr;

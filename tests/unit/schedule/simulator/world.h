@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/kv/prune/evict.h"
+#include "engine/kv/prune/pruner.h"
 #include "engine/schedule/service.h"
 #include "tests/unit/schedule/simulator/audit.h"
 #include "tests/unit/schedule/simulator/forward.h"
@@ -35,7 +36,8 @@ struct Setup {
     int32_t chunk, mixed_chunk, step_rows, long_prompt, hot, even_depth, queue;
     std::string print() const;
 };
-Setup setup_of(uint64_t seed, bool has_disk);
+/* prunes: policies are due on rows on disk more often. */
+Setup setup_of(uint64_t seed, bool has_disk, bool prunes);
 
 class World; /* opened once */
 
@@ -64,6 +66,7 @@ class Machine {
     weir_prefix *prefix_ = nullptr;
     struct weir_runner *runner_ = nullptr;
     weir_kv_evictor *evictor_ = nullptr;
+    weir_pruner *pruner_ = nullptr;
     weir_service *service_ = nullptr;
     weir_engine_facts facts_ = {};
     std::vector<weir_kv_pair> formats_;
