@@ -28,6 +28,7 @@ static bool set_dims(const binder *b, wanted *w, const weir_slot *slot, const we
     if (all == 0) return false;
     w->n_experts = slot->kind == WEIR_SLOT_EXPERTS ? w->dims[0] : 0;
     w->n_in = slot->kind == WEIR_SLOT_VECTOR ? 1 : w->dims[w->n_dims - 1];
+    WEIR_ASSERT(w->n_in > 0); /* it divides `all` */
     w->n_rows = all / w->n_in / (w->n_experts > 0 ? w->n_experts : 1);
     return true;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/checked.h"
 #include "engine/base/memory.h"
 #include "engine/open/policies.h"
 
@@ -88,7 +89,9 @@ weir_status weir_policies_open(
         return weir_error_set(
             error, WEIR_ENOMEM, "no memory for %" PRId64 " layers of a policy", n_layers
         );
-    *s = (weir_policy_shape){ .n_layers = list_layers(policies->layers, &kv, parts->model),
+    (void)list_layers(policies->layers, &kv, parts->model);
+    WEIR_ASSERT(kv != NULL); /* n_layers > 0 */
+    *s = (weir_policy_shape){ .n_layers = n_layers,
                               .n_heads = kv->n_queries,
                               .n_kv_heads = kv->geometry.n_heads,
                               .key_dim = kv->geometry.key_dim,

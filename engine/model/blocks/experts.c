@@ -3,6 +3,7 @@
  * of experts that every row uses (DeepSeekMoE, Dai et al. 2024). An expert is a SwiGLU. */
 #include <string.h>
 
+#include "engine/base/checked.h"
 #include "engine/model/blocks/layer_ops.h"
 
 typedef struct options {
@@ -311,6 +312,7 @@ static weir_status forward(
 {
     const options *const o = block_options;
     const weights *const w = block_weights;
+    WEIR_ASSERT(step->out.scratch != NULL);
     const memory m = memory_of(shape, o, step->out.scratch, step->n_rows);
     WEIR_TRY(route(shape, o, w, step, &m));
     WEIR_TRY(
