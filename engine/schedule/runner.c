@@ -1,42 +1,8 @@
-#include "engine/schedule/runner.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/kv/tiers/prefetch.h"
-
-/* A sequence of the step whose policy observes the attention of its rows. */
-typedef struct watched {
-    weir_attention_watch watch;
-    const weir_batch_item *item;
-    const weir_runner *runner;
-} watched;
-
-struct weir_runner {
-    const weir_model *model;
-    weir_workspace *workspace;
-    weir_ledger *ledger;
-    void *memory; /* holds the four arrays below */
-    weir_runner_limits limits;
-    const weir_kv_pair *formats; /* [kv_layers] borrowed */
-    weir_kv_sinks sinks;
-    weir_kv_prefetch *prefetch; /* NULL: there is no lower tier */
-    weir_kv_source source;
-    weir_kv_holders holders;
-    weir_step_times *times; /* NULL: not measured */
-    const char *problem; /* why a work of the last step failed */
-    int32_t *tokens;     /* [limits.rows] */
-    int32_t *logit_rows; /* [limits.logits] */
-    weir_batch_segment *segments;   /* [limits.items] */
-    watched *watched;    /* [limits.items] */
-    weir_queries_visitor visit_queries; /* may be NULL */
-    /* queries: [limits.rows, heads, head_dim]; NULL until requested. */
-    void *queries_user, *queries;
-    weir_kv_evictor *evictor; /* NULL: no sequence has a policy */
-    void (*observe)(void *user, int64_t layer, const float *hidden);
-    void *user;
-};
+#include "engine/schedule/runner_internal.h"
 
 size_t weir_runner_bytes(const weir_runner_limits *limits)
 {
@@ -277,68 +243,6 @@ static weir_status reserve_rows(
     return WEIR_OK;
 }
 
-static void show(
-    void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride
-)
-{
-    const watched *const seen = user;
-    weir_kv_sequence *const sequence = seen->item->sequence;
-    const weir_policy_queries rows = { .data = queries,
-                                       .n = seen->item->n_rows,
-                                       .head_stride = head_stride,
-                                       .row_stride = row_stride };
-    weir_policy_run_observe(
-        sequence->policy_run, &sequence->table, kv_layer, sequence->n_computed, &rows
-    );
-}
-
-static void show_plain(
-    void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride
-)
-{
-    const watched *const seen = user;
-    (void)queries, (void)row_stride, (void)head_stride;
-    seen->runner->visit_queries(
-        seen->runner->queries_user, kv_layer, seen->watch.plain, seen->item->n_rows
-    );
-}
-
-/* The watch on the step's rows from first_row on, for a sequence without a policy. */
-static const weir_attention_watch *watch_queries(
-    const weir_runner *runner, watched *place, const weir_batch_item *item, int32_t first_row
-)
-{
-    if (runner->visit_queries == NULL) return NULL;
-    *place = (watched){ .watch = { .plain = (float *)runner->queries +
-                                            first_row * weir_model_query_elements(runner->model),
-                                   .seen = show_plain,
-                                   .user = place },
-                        .item = item,
-                        .runner = runner };
-    return &place->watch;
-}
-
-/* NULL: nothing observes the sequence. */
-static const weir_attention_watch *watch(
-    const weir_runner *runner, watched *place, const weir_batch_item *item, int32_t first_row
-)
-{
-    if (item->sequence->policy_run == NULL) return watch_queries(runner, place, item, first_row);
-    const weir_policy_run_view view =
-        weir_policy_run_view_of(item->sequence->policy_run, item->n_rows);
-    *place =
-        (watched){ .watch = { .logits = weir_model_keeps_logits(runner->model) ? view.logits : NULL,
-                              .mass = view.mass,
-                              .below = view.below,
-                              .last = view.last,
-                              .stride = view.stride,
-                              .plain = view.plain,
-                              .seen = show,
-                              .user = place },
-                   .item = item };
-    return &place->watch;
-}
-
 static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32_t n_items)
 {
     weir_batch batch = { .tokens = runner->tokens,
@@ -360,7 +264,7 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
             (size_t)item->n_rows * sizeof(int32_t)
         );
         const weir_attention_watch *const watches =
-            watch(runner, &runner->watched[batch.n_segments], item, batch.n_rows);
+            runner_watch(runner, &runner->watched[batch.n_segments], item, batch.n_rows);
         if (runner->prefetch != NULL)
             weir_kv_prefetch_views(runner->prefetch)[batch.n_segments] =
                 (weir_kv_view){ .pages = (void *const *)sequence->table.pages,
