@@ -1,6 +1,5 @@
 /* engine/model/arch_layers.c - the [layers] table of an arch file: which block each layer is, and
  * which feed-forward block it has. */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 

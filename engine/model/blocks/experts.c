@@ -3,7 +3,7 @@
  * of experts that every row uses (DeepSeekMoE, Dai et al. 2024). An expert is a SwiGLU. */
 #include <string.h>
 
-#include "engine/base/checked.h"
+#include "engine/base/array_layout.h"
 #include "engine/model/blocks/layer_ops.h"
 
 typedef struct options {
@@ -105,7 +105,7 @@ typedef struct memory {
     int32_t *chosen; /* [n, k] experts */
     int32_t *rows; /* [n_pairs] the row of a pair */
     int32_t *terms; /* [n, n_terms] rows of `y` */
-    int32_t *counts; /* [E + 1] */
+    int32_t *starts; /* [E + 1] the first pair of an expert */
     weir_matmul_group *groups; /* [min(E, n_pairs)] */
     float *x; /* [n_pairs, D] rows of pairs */
     float *y; /* [n_pairs + n, D] outputs of experts, then of shared ones; x is in the first part */
@@ -113,41 +113,28 @@ typedef struct memory {
     int64_t n_elements;
 } memory;
 
-typedef struct cursor {
-    float *base;
-    int64_t at;
-} cursor;
-
-/* n elements of 4 bytes, 64-byte aligned. */
-static void *take(cursor *c, int64_t n)
-{
-    float *const at = c->base != NULL ? c->base + c->at : NULL;
-    c->at += (n + 15) / 16 * 16;
-    return at;
-}
-
 static memory memory_of(const weir_shape *shape, const options *o, float *scratch, int64_t n_rows)
 {
-    cursor c = { .base = scratch };
+    weir_arrays arrays = { .base = (char *)scratch };
     const int64_t d = shape->d_model, n_experts = shape->n_experts,
                   n_shared = o->shared != WEIR_EXPERTS_NONE ? n_rows : 0;
     memory m = { .n_pairs = n_rows * shape->n_experts_used,
                  .n_terms = shape->n_experts_used + (n_shared > 0) };
     const int64_t n_groups = n_experts < m.n_pairs ? n_experts : m.n_pairs;
     const int64_t routed = m.n_pairs * shape->d_expert, shared = n_shared * shape->d_shared;
-    m.groups = take(&c, n_groups * (int64_t)(sizeof *m.groups / sizeof(float)));
-    m.logits = take(&c, n_rows * n_experts);
-    m.shared_logits = take(&c, n_shared);
-    m.weights = take(&c, n_rows * m.n_terms);
-    m.chosen = take(&c, m.n_pairs);
-    m.rows = take(&c, m.n_pairs);
-    m.terms = take(&c, n_rows * m.n_terms);
-    m.counts = take(&c, n_experts + 1);
-    m.y = take(&c, (m.n_pairs + n_shared) * d);
+    WEIR_ARRAYS_PLACE(&arrays, m.groups, n_groups);
+    WEIR_ARRAYS_PLACE(&arrays, m.logits, n_rows * n_experts);
+    WEIR_ARRAYS_PLACE(&arrays, m.shared_logits, n_shared);
+    WEIR_ARRAYS_PLACE(&arrays, m.weights, n_rows * m.n_terms);
+    WEIR_ARRAYS_PLACE(&arrays, m.chosen, m.n_pairs);
+    WEIR_ARRAYS_PLACE(&arrays, m.rows, m.n_pairs);
+    WEIR_ARRAYS_PLACE(&arrays, m.terms, n_rows * m.n_terms);
+    WEIR_ARRAYS_PLACE(&arrays, m.starts, n_experts + 1);
+    WEIR_ARRAYS_PLACE(&arrays, m.y, (m.n_pairs + n_shared) * d);
     m.x = m.y;
-    m.gate = take(&c, routed > shared ? routed : shared);
-    m.up = take(&c, routed > shared ? routed : shared);
-    m.n_elements = c.at;
+    WEIR_ARRAYS_PLACE(&arrays, m.gate, routed > shared ? routed : shared);
+    WEIR_ARRAYS_PLACE(&arrays, m.up, routed > shared ? routed : shared);
+    m.n_elements = (int64_t)(arrays.bytes / sizeof(float));
     return m;
 }
 
@@ -191,7 +178,7 @@ static weir_status route(
 static int32_t group_pairs(const weir_shape *shape, const weir_step *step, const memory *m)
 {
     const int64_t k = shape->n_experts_used, n_experts = shape->n_experts;
-    int32_t *const starts = m->counts, n_groups = 0;
+    int32_t *const starts = m->starts, n_groups = 0;
     memset(starts, 0, (size_t)(n_experts + 1) * sizeof *starts);
     for (int64_t i = 0; i < m->n_pairs; i++) starts[m->chosen[i] + 1]++;
     for (int64_t e = 0; e < n_experts; e++) {
