@@ -35,8 +35,8 @@ struct weir_runner {
     void *user;
 };
 
-/* runner_watch.c: what observes the rows of an item, which begin at row first_row of the step. NULL:
- * nothing does. Lives in *place. */
+/* runner_watch.c: what observes the rows of an item, which begin at row first_row of the step.
+ * NULL: nothing does. Lives in *place. */
 const weir_attention_watch *runner_watch(
     const weir_runner *runner, watched *place, const weir_batch_item *item, int32_t first_row
 );

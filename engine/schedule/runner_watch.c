@@ -1,5 +1,5 @@
-/* engine/schedule/runner_watch.c - what observes the attention of a step's rows: the policy of their
- * sequence, or a visitor of queries. */
+/* engine/schedule/runner_watch.c - what observes the attention of a step's rows: the policy of
+ * their sequence, or a visitor of queries. */
 #include "engine/schedule/runner_internal.h"
 
 static void show(

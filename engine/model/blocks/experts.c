@@ -299,8 +299,9 @@ static weir_status forward(
 {
     const options *const o = block_options;
     const weights *const w = block_weights;
-    WEIR_ASSERT(step->out.scratch != NULL);
     const memory m = memory_of(shape, o, step->out.scratch, step->n_rows);
+    WEIR_ASSERT(m.groups != NULL && m.chosen != NULL && m.rows != NULL); /* read here */
+    WEIR_ASSERT(m.terms != NULL && m.starts != NULL);
     WEIR_TRY(route(shape, o, w, step, &m));
     WEIR_TRY(
         weir_stream_is_planning(step->stream)
