@@ -9,7 +9,7 @@
 #include "kernels/omp/coda_plan.h"
 
 #pragma omp declare target
-#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+#if defined(WEIR_GPU_LANES) || defined(WEIR_EMULATE_LANES)
 typedef double lane_double;
 #define WIDEN(x) ((double)(x))
 #define NARROW(x) ((float)(x))

@@ -45,8 +45,15 @@
 #define WEIR_NOINLINE static __attribute__((noinline))
 #define UNROLL WEIR_PRAGMA(unroll)
 
+/* Both halves of a GPU build take the device's values: the host's half computes the number of units
+ * and the size of teams from them. */
+#define WEIR_HAS_GPU_nvptx 1
+#if WEIR_PASTE3(WEIR_HAS_, GPU, WEIR_ISA)
+#define WEIR_GPU_LANES
+#endif
+
 /* ---- threads and loops ----------------------------------------------------------------------- */
-#if defined(__NVPTX__)
+#if defined(WEIR_GPU_LANES)
 enum { LANE_THREADS = 128 };
 #elif defined(WEIR_EMULATE_LANES)
 enum { LANE_THREADS = WEIR_EMULATE_LANES };
@@ -57,7 +64,7 @@ enum { LANE_THREADS = 1 };
 /* LANES stands before a loop whose iterations are independent; LANES_SUM adds into x. UNROLL_DEVICE
  * unrolls where an array must live in registers of many threads, and leaves the loop alone where it
  * lives in L1. */
-#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+#if defined(WEIR_GPU_LANES) || defined(WEIR_EMULATE_LANES)
 #define LANES
 #define LANES_SUM(x)
 #define TEAM_BARRIER WEIR_PRAGMA(omp barrier)
@@ -72,7 +79,6 @@ enum { LANE_THREADS = 1 };
 #endif
 
 /* ---- launch shape ---------------------------------------------------------------------------- */
-/* Functions, not constants: the host pass of a GPU build must use the device's values. */
 #if defined(WEIR_EMULATE_LANES)
 enum {
     DEVICE_LANE_THREADS = WEIR_EMULATE_LANES,
@@ -140,7 +146,7 @@ WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_threads(); }
 /* ---- vectors: LANE_WIDTH values that one thread holds in one register ------------------------ */
 /* LANE_ROWS rows of LANE_VECTORS vectors are the accumulators of a register-blocked product: they
  * fill the register file. */
-#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+#if defined(WEIR_GPU_LANES) || defined(WEIR_EMULATE_LANES)
 enum { LANE_WIDTH = 1, LANE_ROWS = 4, LANE_VECTORS = 1 };
 #elif defined(__AVX512F__)
 enum { LANE_WIDTH = 16, LANE_ROWS = 8, LANE_VECTORS = 2 };
@@ -152,7 +158,7 @@ enum { LANE_WIDTH = 4, LANE_ROWS = 4, LANE_VECTORS = 2 };
 
 #pragma omp declare target
 
-#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+#if defined(WEIR_GPU_LANES) || defined(WEIR_EMULATE_LANES)
 typedef float lane_float;
 typedef int32_t lane_int;
 WEIR_INLINE lane_float lane_load(const float *p) { return *p; }
@@ -256,7 +262,7 @@ WEIR_INLINE float lane_sum_of(lane_float x)
 #endif
 
 /* ---- codes: 32-bit words, bytes and halves to lanes ------------------------------------------ */
-#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+#if defined(WEIR_GPU_LANES) || defined(WEIR_EMULATE_LANES)
 typedef uint32_t lane_uint;
 WEIR_INLINE lane_uint lane_load_words(const uint32_t *p) { return *p; }
 WEIR_INLINE lane_uint lane_load_bytes(const uint8_t *p) { return *p; }

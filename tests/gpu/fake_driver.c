@@ -164,6 +164,8 @@ EXPORT CUresult cuLaunchKernel(
     report.n_launches++;
     report.blocks = x;
     report.threads = threads_x;
+    if (report.least_threads == 0 || threads_x < report.least_threads)
+        report.least_threads = threads_x;
     report.function = function;
     return CUDA_SUCCESS;
 }

@@ -11,5 +11,6 @@ typedef struct fake_driver_report {
     unsigned stream_flags; /* of all streams, or-ed */
     int n_launches;
     unsigned blocks, threads; /* of the last launch */
+    unsigned least_threads; /* of all launches; 0: none */
     const char *function;
 } fake_driver_report;

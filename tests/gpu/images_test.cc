@@ -12,6 +12,7 @@
 
 #include "offload/gpu_plugin.h"
 #include "tests/gpu/fake_driver.h"
+#include "tests/kernel/cases.h"
 
 namespace {
 
@@ -48,6 +49,30 @@ const weir_kernel *row_named(const weir_gpu_plugin *plugin, const char *name)
     for (size_t i = 0; i < count; i++)
         if (!std::strcmp(rows[i]->name, name)) return rows[i];
     return nullptr;
+}
+
+// The size of a team is computed by the host's half of each region.
+void expect_whole_teams(const weir_gpu_plugin *plugin, const fake_driver_report *report)
+{
+    size_t count;
+    const weir_kernel *const *rows = plugin->kernels(&count);
+    weir_kernel_context context = {};
+    for (size_t i = 0; i < count; i++) {
+        if (std::strncmp(rows[i]->name, "omp.", 4) != 0) continue;
+        const int before = report->n_launches;
+        for (const weir_test::Case &test_case : weir_test::parity_cases(rows[i]->op)) {
+            weir_test::Builder b(test_case.name);
+            const void *args = test_case.build(b, false);
+            const weir_caps caps = {};
+            if (rows[i]->reject && rows[i]->reject(&caps, args)) continue;
+            context.scratch_bytes = rows[i]->scratch ? rows[i]->scratch(args) : 0;
+            context.scratch = context.scratch_bytes > 0 ? b.bytes(context.scratch_bytes) : nullptr;
+            expect(rows[i]->run(&context, args) == WEIR_OK, test_case.name.c_str());
+        }
+        const bool is_whole = report->n_launches > before && report->least_threads == 128;
+        expect(is_whole, (std::string(rows[i]->name) + " launches teams of 128").c_str());
+        if (!is_whole) return;
+    }
 }
 
 int check(const Device &device)
@@ -92,9 +117,11 @@ int check(const Device &device)
         "it is rmsnorm's"
     );
     expect((report->stream_flags & 1) == 0, "streams wait for the default stream");
+    const int launches = report->n_launches;
+    if (device.capability == 90) expect_whole_teams(plugin, report);
     std::printf(
-        "sm_%-4d image %-4d launches %d  %s\n", device.capability, report->chosen,
-        report->n_launches, failures ? "FAILED" : "ok"
+        "sm_%-4d image %-4d launches %d  %s\n", device.capability, report->chosen, launches,
+        failures ? "FAILED" : "ok"
     );
     return failures ? 1 : 0;
 }
