@@ -325,6 +325,12 @@ static weir_status grow_scratch(weir_stream *stream, size_t bytes)
     return WEIR_OK;
 }
 
+static size_t scratch_of(const weir_stream *stream, const weir_kernel *kernel, const void *args)
+{
+    return (kernel->scratch ? kernel->scratch(args) : 0) +
+           kernel->thread_scratch * (size_t)stream->context.n_threads;
+}
+
 /* Launches are ordered: target regions are synchronous, overrides run on the device's default
  * stream, for which regions wait. Queued failures are checked before a region is entered, since the
  * OpenMP runtime would end the process. */
@@ -344,7 +350,7 @@ static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel,
 
 weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
-    WEIR_TRY(grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0));
+    WEIR_TRY(grow_scratch(stream, scratch_of(stream, kernel, args)));
     /* oneDNN and the kernels size their teams by the calling thread's setting, so it is set to the
      * stream's. */
     if (omp_get_max_threads() != stream->context.n_threads)
@@ -419,7 +425,7 @@ static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
 {
     const weir_kernel *kernel = first_accepting(stream, op, args);
     if (!kernel) return WEIR_EUNSUPPORTED;
-    const size_t bytes = kernel->scratch ? kernel->scratch(args) : 0;
+    const size_t bytes = scratch_of(stream, kernel, args);
     if (bytes > stream->planned) stream->planned = bytes;
     if (stream->device && !is_host_op(op)) weir_marshal_plan(stream->marshaller, op, args);
     return WEIR_OK;

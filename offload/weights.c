@@ -61,16 +61,19 @@ static weir_status check_source(const weir_matrix_source *source, weir_error *er
 /* oneDNN if this stream's level has a packed kernel of it, which is the fastest; else, and for
  * grouped products, our own panels, which keep the file's bits. */
 static weir_status plan_dense(
-    weir_weight *plan, const weir_caps *caps, const weir_matrix_source *source, bool fast
+    weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source, bool fast
 )
 {
+    const weir_caps *const caps = weir_stream_caps(stream);
     const bool half = fast && fits_bf16(source->dtype);
     plan->layout = WEIR_LAYOUT_ONEDNN;
     plan->dtype = half ? WEIR_BF16 : WEIR_F32;
-    const weir_status status =
-        !source->is_grouped && (half ? caps->avx512_bf16 : caps->x86_v4)
-            ? weir_onednn_plan(&plan->bytes, plan->dtype, source->n_out, source->n_in)
-            : WEIR_EUNSUPPORTED;
+    const weir_status status = !source->is_grouped && (half ? caps->avx512_bf16 : caps->x86_v4)
+                                   ? weir_onednn_plan(
+                                         &plan->bytes, plan->dtype, source->n_out, source->n_in,
+                                         weir_stream_threads(stream)
+                                     )
+                                   : WEIR_EUNSUPPORTED;
     if (status != WEIR_EUNSUPPORTED) return status;
     plan->layout = WEIR_LAYOUT_DENSE;
     plan->dtype = weir_dense_dtype(source->dtype);
@@ -107,7 +110,7 @@ weir_status weir_weight_plan(
                 (long long)source->n_in
             );
     } else if (!fast || !weir_dtype_of(source->dtype).quantised) {
-        if (plan_dense(&planned, weir_stream_caps(stream), source, fast) != WEIR_OK)
+        if (plan_dense(&planned, stream, source, fast) != WEIR_OK)
             return weir_error_set(
                 error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
                 (long long)source->n_in

@@ -44,7 +44,8 @@ typedef struct weir_kernel_context {
     int omp_device;
     int n_threads;
     void *cuda_stream;
-    void *scratch; /* at least row.scratch(args) bytes, 64-byte aligned */
+    /* 64-byte aligned: at least row.scratch(args) bytes and n_threads times row.thread_scratch. */
+    void *scratch;
     size_t scratch_bytes;
     /* kernels/cuda/cublas.h, opened by the plugin; NULL: not available. */
     void *cublas;
@@ -59,4 +60,5 @@ typedef struct weir_kernel {
     const char *(*reject)(const weir_caps *caps, const void *args);
     size_t (*scratch)(const void *args); /* bytes; NULL = none */
     weir_status (*run)(const weir_kernel_context *context, const void *args);
+    size_t thread_scratch; /* further bytes for each thread of the context */
 } weir_kernel;

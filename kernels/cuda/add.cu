@@ -50,5 +50,5 @@ extern const weir_kernel weir_kernel_cuda_add;
 const weir_kernel weir_kernel_cuda_add = { WEIR_OP_ADD, WEIR_BACKEND_CUDA,
                                            "cuda.add",  0.0,
                                            0.0,         weir_cuda_add::reject,
-                                           nullptr,     weir_cuda_add::run };
+                                           nullptr,     weir_cuda_add::run, 0 };
 }

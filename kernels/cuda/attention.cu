@@ -453,6 +453,6 @@ const weir_kernel weir_kernel_cuda_attention = {
     5e-5,
     weir_cuda_attention::reject,
     weir_cuda_attention::scratch,
-    weir_cuda_attention::run,
+    weir_cuda_attention::run, 0
 };
 }

@@ -72,6 +72,6 @@ extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_combine;
 const weir_kernel weir_kernel_cuda_coda_combine = {
     WEIR_OP_CODA_COMBINE,           WEIR_BACKEND_CUDA, "cuda.coda_combine",        2e-6, 4e-6,
-    weir_cuda_coda_combine::reject, nullptr,           weir_cuda_coda_combine::run
+    weir_cuda_coda_combine::reject, nullptr,           weir_cuda_coda_combine::run, 0
 };
 }

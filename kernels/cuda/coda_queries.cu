@@ -63,6 +63,6 @@ extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_queries;
 const weir_kernel weir_kernel_cuda_coda_queries = {
     WEIR_OP_CODA_QUERIES,           WEIR_BACKEND_CUDA, "cuda.coda_queries",        2e-6, 1e-6,
-    weir_cuda_coda_queries::reject, nullptr,           weir_cuda_coda_queries::run
+    weir_cuda_coda_queries::reject, nullptr,           weir_cuda_coda_queries::run, 0
 };
 }

@@ -93,5 +93,5 @@ extern const weir_kernel weir_kernel_cuda_conv1d;
 const weir_kernel weir_kernel_cuda_conv1d = { WEIR_OP_CONV1D, WEIR_BACKEND_CUDA,
                                               "cuda.conv1d",  1e-6,
                                               4e-6,           weir_cuda_conv1d::reject,
-                                              nullptr,        weir_cuda_conv1d::run };
+                                              nullptr,        weir_cuda_conv1d::run, 0 };
 }

@@ -304,6 +304,6 @@ const weir_kernel weir_kernel_cuda_cublas_matmul = {
     2e-5,
     weir_cublas_matmul::reject,
     weir_cublas_matmul::scratch,
-    weir_cublas_matmul::run,
+    weir_cublas_matmul::run, 0
 };
 }

@@ -233,6 +233,6 @@ const weir_kernel weir_kernel_cuda_gated_delta_rule = {
     2e-5,
     weir_cuda_gated_delta_rule::reject,
     nullptr,
-    weir_cuda_gated_delta_rule::run,
+    weir_cuda_gated_delta_rule::run, 0
 };
 }

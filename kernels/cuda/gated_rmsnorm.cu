@@ -76,6 +76,6 @@ extern "C" {
 extern const weir_kernel weir_kernel_cuda_gated_rmsnorm;
 const weir_kernel weir_kernel_cuda_gated_rmsnorm = {
     WEIR_OP_GATED_RMSNORM,           WEIR_BACKEND_CUDA, "cuda.gated_rmsnorm",        1e-7, 3e-6,
-    weir_cuda_gated_rmsnorm::reject, nullptr,           weir_cuda_gated_rmsnorm::run
+    weir_cuda_gated_rmsnorm::reject, nullptr,           weir_cuda_gated_rmsnorm::run, 0
 };
 }

@@ -142,6 +142,6 @@ extern "C" {
 extern const weir_kernel weir_kernel_cuda_kv_write;
 const weir_kernel weir_kernel_cuda_kv_write = {
     WEIR_OP_KV_WRITE,           WEIR_BACKEND_CUDA, "cuda.kv_write",        0.0, 0.0,
-    weir_cuda_kv_write::reject, nullptr,           weir_cuda_kv_write::run
+    weir_cuda_kv_write::reject, nullptr,           weir_cuda_kv_write::run, 0
 };
 }

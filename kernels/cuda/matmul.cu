@@ -154,6 +154,6 @@ extern "C" {
 extern const weir_kernel weir_kernel_cuda_matmul;
 const weir_kernel weir_kernel_cuda_matmul = {
     WEIR_OP_MATMUL,           WEIR_BACKEND_CUDA,         "cuda.matmul",         2e-5, 2e-5,
-    weir_cuda_matmul::reject, weir_cuda_matmul::scratch, weir_cuda_matmul::run,
+    weir_cuda_matmul::reject, weir_cuda_matmul::scratch, weir_cuda_matmul::run, 0
 };
 }

@@ -127,6 +127,6 @@ using namespace weir_cuda_rmsnorm;
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rmsnorm;
 const weir_kernel weir_kernel_cuda_rmsnorm = {
-    WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm", 1e-7, 2e-6, reject, nullptr, run
+    WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm", 1e-7, 2e-6, reject, nullptr, run, 0
 };
 }

@@ -60,5 +60,5 @@ extern const weir_kernel weir_kernel_cuda_rope;
 const weir_kernel weir_kernel_cuda_rope = { WEIR_OP_ROPE, WEIR_BACKEND_CUDA,
                                             "cuda.rope",  2e-6,
                                             2e-6,         weir_cuda_rope::reject,
-                                            nullptr,      weir_cuda_rope::run };
+                                            nullptr,      weir_cuda_rope::run, 0 };
 }

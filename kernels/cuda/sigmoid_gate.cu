@@ -60,6 +60,6 @@ extern "C" {
 extern const weir_kernel weir_kernel_cuda_sigmoid_gate;
 const weir_kernel weir_kernel_cuda_sigmoid_gate = {
     WEIR_OP_SIGMOID_GATE,           WEIR_BACKEND_CUDA, "cuda.sigmoid_gate",        1e-30, 1e-6,
-    weir_cuda_sigmoid_gate::reject, nullptr,           weir_cuda_sigmoid_gate::run
+    weir_cuda_sigmoid_gate::reject, nullptr,           weir_cuda_sigmoid_gate::run, 0
 };
 }

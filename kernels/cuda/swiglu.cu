@@ -54,5 +54,5 @@ extern const weir_kernel weir_kernel_cuda_swiglu;
 const weir_kernel weir_kernel_cuda_swiglu = { WEIR_OP_SWIGLU, WEIR_BACKEND_CUDA,
                                               "cuda.swiglu",  1e-30,
                                               1e-6,           weir_cuda_swiglu::reject,
-                                              nullptr,        weir_cuda_swiglu::run };
+                                              nullptr,        weir_cuda_swiglu::run, 0 };
 }

@@ -30,12 +30,12 @@ static bool is_copied(const weir_matmul_args *args)
            weir_onednn_padded_rows(args->n_rows) != args->n_rows;
 }
 
-static plan make_plan(const weir_matmul_args *args)
+static plan make_plan(const weir_matmul_args *args, int32_t n_threads)
 {
     const size_t n_rows = (size_t)args->n_rows,
                  padded = (size_t)weir_onednn_padded_rows(args->n_rows),
                  element = args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4;
-    plan p = { .input_offset = WEIR_ONEDNN_SCRATCH };
+    plan p = { .input_offset = aligned(weir_onednn_scratch_bytes(n_threads)) };
     p.product_offset =
         p.input_offset + (is_copied(args) ? aligned(padded * (size_t)args->n_in * element) : 0);
     size_t widest = 0, widest_copied = 0;
@@ -73,7 +73,7 @@ static const char *reject_f32(const weir_caps *caps, const void *args)
     return caps->x86_v4 ? reject_dtype(args, WEIR_F32) : "needs AVX-512 (x86-64-v4)";
 }
 
-static size_t scratch(const void *args) { return make_plan(args).bytes; }
+static size_t scratch(const void *args) { return make_plan(args, 0).bytes; }
 
 /* The resolver that chooses a clone runs before TSan is initialised. */
 #if __has_feature(thread_sanitizer)
@@ -153,7 +153,7 @@ static weir_status multiply(
 static weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const weir_matmul_args *args = op_args;
-    const plan p = make_plan(args);
+    const plan p = make_plan(args, context->n_threads);
     if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
     const bool padded = weir_onednn_padded_rows(args->n_rows) != args->n_rows;
     char *memory = context->scratch;
@@ -179,15 +179,24 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
 /* The reference does not round activations: bf16 has 8 bits, so a product of unit rows is off by
  * 2^-9 of its norm. */
 const weir_kernel weir_kernel_onednn_matmul_bf16 = {
-    WEIR_OP_MATMUL,
-    WEIR_BACKEND_ONEDNN,
-    "onednn.matmul.bf16",
-    5e-2,
-    2e-2,
-    reject_bf16,
-    scratch,
-    run,
+    .op = WEIR_OP_MATMUL,
+    .backend = WEIR_BACKEND_ONEDNN,
+    .name = "onednn.matmul.bf16",
+    .atol = 5e-2,
+    .rtol = 2e-2,
+    .reject = reject_bf16,
+    .scratch = scratch,
+    .run = run,
+    .thread_scratch = WEIR_ONEDNN_THREAD_SCRATCH,
 };
 const weir_kernel weir_kernel_onednn_matmul_f32 = {
-    WEIR_OP_MATMUL, WEIR_BACKEND_ONEDNN, "onednn.matmul.f32", 1e-4, 1e-5, reject_f32, scratch, run,
+    .op = WEIR_OP_MATMUL,
+    .backend = WEIR_BACKEND_ONEDNN,
+    .name = "onednn.matmul.f32",
+    .atol = 1e-4,
+    .rtol = 1e-5,
+    .reject = reject_f32,
+    .scratch = scratch,
+    .run = run,
+    .thread_scratch = WEIR_ONEDNN_THREAD_SCRATCH,
 };

@@ -16,6 +16,7 @@ enum { ENTRIES = 10, /* up to 512 rows */ IMPLEMENTATION = 40 };
 typedef struct entry {
     dnnl_primitive_t primitive;
     dnnl_memory_t src, dst, scratch;
+    int32_t n_threads;
     char implementation[IMPLEMENTATION];
 } entry;
 
@@ -91,32 +92,50 @@ static void limit_isa(void)
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
+/* oneDNN sizes its work by the calling thread's setting. */
+static void set_threads(int32_t n_threads)
+{
+    if (omp_get_max_threads() != n_threads) omp_set_num_threads(n_threads);
+}
+
 /* ---- plan ------------------------------------------------------------------------------------ */
+static size_t scratch_of(const_dnnl_primitive_desc_t desc)
+{
+    const dnnl_memory_desc_t *const scratch =
+        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    return scratch ? dnnl_memory_desc_get_size(scratch) : 0;
+}
+
 static bool is_packed(
-    dnnl_engine_t engine, const dnnl_memory_desc_t *weights, weir_dtype dtype, int64_t n_rows
+    dnnl_engine_t engine, const dnnl_memory_desc_t *weights, weir_dtype dtype, int64_t n_rows,
+    int32_t n_threads
 )
 {
     dnnl_primitive_desc_t desc = NULL;
     if (!make_primitive_desc(&desc, engine, weights, data_type(dtype), n_rows)) return false;
-    const bool packed = strncmp(implementation_of(desc), "brg:", 4) == 0;
+    const bool packed = strncmp(implementation_of(desc), "brg:", 4) == 0 &&
+                        scratch_of(desc) <= weir_onednn_scratch_bytes(n_threads);
     (void)dnnl_primitive_desc_destroy(desc);
     return packed;
 }
 
-static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
+static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in, int32_t n_threads)
 {
+    set_threads(n_threads);
     dnnl_engine_t engine = NULL;
     dnnl_memory_desc_t weights;
     bool packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success &&
                   describe(&weights, dtype, n_out, n_in);
-    packed = packed && is_packed(engine, &weights, dtype, 1) &&
-             is_packed(engine, &weights, dtype, 2) &&
-             is_packed(engine, &weights, dtype, (int64_t)1 << (ENTRIES - 1));
+    packed = packed && is_packed(engine, &weights, dtype, 1, n_threads) &&
+             is_packed(engine, &weights, dtype, 2, n_threads) &&
+             is_packed(engine, &weights, dtype, (int64_t)1 << (ENTRIES - 1), n_threads);
     if (engine) (void)dnnl_engine_destroy(engine);
     return packed;
 }
 
-weir_status weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int64_t n_in)
+weir_status weir_onednn_plan(
+    size_t *bytes, weir_dtype dtype, int64_t n_out, int64_t n_in, int32_t n_threads
+)
 {
     if (n_out < 1 || n_in < 1 || n_out > INT32_MAX - 64 || n_in > INT32_MAX - 64)
         return WEIR_EINVAL;
@@ -124,7 +143,7 @@ weir_status weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int
     const int64_t rows = (n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL * WEIR_ONEDNN_PANEL;
     if (!weir_mul_size(bytes, weir_row_bytes(dtype, padded_columns(dtype, n_in)), (size_t)rows))
         return WEIR_EINVAL;
-    return has_packed_kernel(dtype, n_out, n_in) ? WEIR_OK : WEIR_EUNSUPPORTED;
+    return has_packed_kernel(dtype, n_out, n_in, n_threads) ? WEIR_OK : WEIR_EUNSUPPORTED;
 }
 
 /* Writes columns [first, first + n) of up to 64 rows to blocks; rows [64][CHUNK] hold them, zero
@@ -188,39 +207,41 @@ static void drop_entry(entry *e)
     *e = (entry){ 0 };
 }
 
-static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows)
+static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows, int32_t n_threads)
 {
     dnnl_primitive_desc_t desc = NULL;
     if (!make_primitive_desc(&desc, weight->engine, &weight->desc, weight->type, n_rows))
         return false;
-    const dnnl_memory_desc_t *scratch =
-        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    if (scratch && dnnl_memory_desc_get_size(scratch) > WEIR_ONEDNN_SCRATCH) {
+    if (scratch_of(desc) > weir_onednn_scratch_bytes(n_threads)) {
         (void)dnnl_primitive_desc_destroy(desc);
         return false;
     }
+    const dnnl_memory_desc_t *scratch =
+        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     const dnnl_memory_desc_t *src = dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0);
     const dnnl_memory_desc_t *dst = dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0);
     const bool filled =
         dnnl_primitive_create(&e->primitive, desc) == dnnl_success &&
         dnnl_memory_create(&e->src, src, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
         dnnl_memory_create(&e->dst, dst, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
-        (!scratch || dnnl_memory_desc_get_size(scratch) == 0 ||
+        (scratch_of(desc) == 0 ||
          dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) == dnnl_success
         );
+    e->n_threads = n_threads;
     strncpy(e->implementation, implementation_of(desc), IMPLEMENTATION - 1);
     (void)dnnl_primitive_desc_destroy(desc);
     if (!filled) drop_entry(e);
     return filled;
 }
 
-/* The primitive for 2^exponent rows, created if missing; NULL if oneDNN cannot. */
+/* The primitive for 2^exponent rows and n_threads, created if missing; NULL if oneDNN cannot. */
 static entry *find_entry(weir_onednn_weight *weight, int exponent, int32_t n_threads)
 {
     entry *const found = &weight->entries[exponent];
-    if (omp_get_max_threads() != n_threads) omp_set_num_threads(n_threads);
-    if (found->primitive != NULL) return found;
-    return fill_entry(weight, found, (int64_t)1 << exponent) ? found : NULL;
+    set_threads(n_threads);
+    if (found->primitive != NULL && found->n_threads == n_threads) return found;
+    drop_entry(found);
+    return fill_entry(weight, found, (int64_t)1 << exponent, n_threads) ? found : NULL;
 }
 
 /* The largest power of two that is at most n_rows and has a primitive. */

@@ -15,15 +15,18 @@
 extern "C" {
 #endif
 
-enum {
-    /* Scratch of the caller that a primitive may use; 2.6 needs 1152. */
-    WEIR_ONEDNN_SCRATCH = 4096
-};
+/* Scratch of the caller that a primitive may use: 2.6 needs 128 bytes and 512 per thread. Multiples
+ * of 64. */
+enum { WEIR_ONEDNN_SCRATCH = 1024, WEIR_ONEDNN_THREAD_SCRATCH = 512 };
+static inline size_t weir_onednn_scratch_bytes(int32_t n_threads)
+{
+    return WEIR_ONEDNN_SCRATCH + (size_t)n_threads * WEIR_ONEDNN_THREAD_SCRATCH;
+}
 
 /* Bytes of a matrix packed as `dtype`, f32 or bf16. Returns EUNSUPPORTED if oneDNN has no packed
- * kernel for it here, EINVAL for sizes that overflow. */
+ * kernel for it here, or one that needs more scratch, EINVAL for sizes that overflow. */
 WEIR_MUST_CHECK weir_status
-weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int64_t n_in);
+weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int64_t n_in, int32_t n_threads);
 
 /* Packs output rows [64 * panel, 64 * panel + 64) of file rows `src` of any dtype as `packed`;
  * threads pack different panels. Returns EUNSUPPORTED for integers, EFORMAT if an element is NaN or
@@ -52,9 +55,9 @@ WEIR_MUST_CHECK weir_status weir_onednn_open(
 );
 void weir_onednn_close(weir_onednn_weight *weight); /* NULL-safe */
 /* dst [n_rows, n_out] = src [n_rows, n_in] times the matrix. Both are contiguous; src has the
- * weight's dtype, and padded rows of it are readable. scratch: WEIR_ONEDNN_SCRATCH bytes; spill:
- * [WEIR_ONEDNN_PADDED, n_out] if padded rows differ from n_rows, else NULL. A primitive keeps the
- * n_threads that it was created with. */
+ * weight's dtype, and padded rows of it are readable. scratch has
+ * weir_onednn_scratch_bytes(n_threads); lower: [WEIR_ONEDNN_PADDED, n_out] if padded rows differ
+ * from n_rows, else NULL. Primitives are made for n_threads, and made anew for others. */
 WEIR_MUST_CHECK weir_status weir_onednn_multiply(
     weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch,
     float *lower, int32_t n_threads

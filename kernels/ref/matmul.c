@@ -208,5 +208,10 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
 
 extern const weir_kernel weir_kernel_ref_matmul;
 const weir_kernel weir_kernel_ref_matmul = {
-    WEIR_OP_MATMUL, WEIR_BACKEND_REF, "ref.matmul", 0.0, 0.0, reject, scratch, run,
+    .op = WEIR_OP_MATMUL,
+    .backend = WEIR_BACKEND_REF,
+    .name = "ref.matmul",
+    .reject = reject,
+    .scratch = scratch,
+    .run = run,
 };

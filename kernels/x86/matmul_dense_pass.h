@@ -205,14 +205,12 @@ static weir_status run(const weir_kernel_context *context, const void *args)
 
 /* Weights are exact and activations f32: the error is the rounding of n_in sums in f32. */
 #define DENSE_KERNEL(level, reject)                                                                \
-    const weir_kernel                                                                              \
-        weir_kernel_x86_matmul_dense_##level = {                                                   \
-            WEIR_OP_MATMUL,                                                                        \
-            WEIR_BACKEND_X86,                                                                      \
-            "x86.matmul_dense." #level,                                                            \
-            1e-4,                                                                                  \
-            1e-5,                                                                                  \
-            reject,                                                                                \
-            NULL,                                                                                  \
-            run,                                                                                   \
-        }
+    const weir_kernel weir_kernel_x86_matmul_dense_##level = {                                     \
+        .op = WEIR_OP_MATMUL,                                                                      \
+        .backend = WEIR_BACKEND_X86,                                                               \
+        .name = "x86.matmul_dense." #level,                                                        \
+        .atol = 1e-4,                                                                              \
+        .rtol = 1e-5,                                                                              \
+        .reject = reject,                                                                          \
+        .run = run,                                                                                \
+    }

@@ -271,12 +271,12 @@ static weir_status run(const weir_kernel_context *context, const void *args)
 }
 
 const weir_kernel weir_kernel_x86_matmul_tiles_amx = {
-    WEIR_OP_MATMUL,
-    WEIR_BACKEND_X86,
-    "x86.matmul_tiles.amx",
-    WEIR_TILES_ATOL,
-    WEIR_TILES_RTOL,
-    reject,
-    scratch,
-    run,
+    .op = WEIR_OP_MATMUL,
+    .backend = WEIR_BACKEND_X86,
+    .name = "x86.matmul_tiles.amx",
+    .atol = WEIR_TILES_ATOL,
+    .rtol = WEIR_TILES_RTOL,
+    .reject = reject,
+    .scratch = scratch,
+    .run = run,
 };

@@ -50,5 +50,12 @@ static weir_status run(const weir_kernel_context *context, const void *args)
 }
 
 const weir_kernel ROW = {
-    WEIR_OP_MATMUL, WEIR_BACKEND_X86, NAME, WEIR_TILES_ATOL, WEIR_TILES_RTOL, reject, scratch, run,
+    .op = WEIR_OP_MATMUL,
+    .backend = WEIR_BACKEND_X86,
+    .name = NAME,
+    .atol = WEIR_TILES_ATOL,
+    .rtol = WEIR_TILES_RTOL,
+    .reject = reject,
+    .scratch = scratch,
+    .run = run,
 };

@@ -128,7 +128,7 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
         *std::find_if(std::begin(rows), std::end(rows), [&](const weir_kernel *k) {
             return !k->reject(&caps, &args);
         });
-    const size_t bytes = kernel->scratch(&args);
+    const size_t bytes = kernel->scratch(&args) + kernel->thread_scratch * (size_t)threads;
     Memory scratch = aligned_memory(bytes);
     const weir_kernel_context context = { 0, threads, nullptr, scratch.get(), bytes, nullptr };
 

@@ -142,7 +142,8 @@ inline weir_matmul_args arguments(
 // Runs with exactly the scratch that the row asks for; false if it wrote beyond it.
 inline bool run(const weir_kernel &kernel, const weir_matmul_args &args, int n_threads = 2)
 {
-    const size_t bytes = kernel.scratch ? kernel.scratch(&args) : 0;
+    const size_t bytes =
+        (kernel.scratch ? kernel.scratch(&args) : 0) + kernel.thread_scratch * (size_t)n_threads;
     Memory scratch = aligned_memory(bytes + 64);
     std::memset(scratch.get(), 0xA5, bytes + 64);
     const weir_kernel_context context = { 0, n_threads, nullptr, scratch.get(), bytes, nullptr };

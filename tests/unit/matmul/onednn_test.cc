@@ -26,7 +26,7 @@ std::vector<weir_dtype> packed_types()
     std::vector<weir_dtype> types;
     size_t bytes;
     for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16 })
-        if (weir_onednn_plan(&bytes, dtype, 64, 64) == WEIR_OK) types.push_back(dtype);
+        if (weir_onednn_plan(&bytes, dtype, 64, 64, 2) == WEIR_OK) types.push_back(dtype);
     return types;
 }
 bool has_packed(weir_dtype dtype)
@@ -186,6 +186,32 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
             }
             EXPECT_LE(weir_onednn_primitive_count((weir_onednn_weight *)w.weight.packed_state), 10)
                 << "primitives are bounded";
+        }
+    }
+}
+
+// The scratch of oneDNN grows with the threads, and so must the caller's; the bits do not change.
+TEST(OneDnn, AnyNumberOfThreads)
+{
+    SKIP_WITHOUT_PACKED_KERNELS();
+    for (const weir_dtype dtype : packed_types()) {
+        const int64_t n_in = 4096, n_out = 640, n_rows = 40;
+        const auto x = random_rows(n_rows * n_in, 5);
+        std::vector<float> one, many;
+        for (const int n_threads : { 1, 2, 16, 64 }) {
+            Stream stream(n_threads);
+            const Weight w(stream.stream, dtype, n_out, n_in, 3);
+            ASSERT_EQ(w.weight.layout, WEIR_LAYOUT_ONEDNN) << n_threads << " threads";
+            for (const int64_t n : { (int64_t)1, (int64_t)3, n_rows }) {
+                many.resize((size_t)(n * n_out));
+                ASSERT_TRUE(
+                    run(kernel_of(w), arguments(&w.weight, many.data(), x.data(), n), n_threads)
+                ) << n_threads
+                  << " threads, " << n << " rows";
+                if (n_threads == 1 && n == n_rows) one = many;
+            }
+            EXPECT_EQ(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)), 0)
+                << n_threads << " threads";
         }
     }
 }

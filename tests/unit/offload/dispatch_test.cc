@@ -159,6 +159,25 @@ TEST(Dispatch, ScratchGrowsInReserveAndThenStaysStill)
     EXPECT_GT(weir_stream_scratch_bytes(s.stream), reserved); /* growth after warm-up shows */
 }
 
+TEST(Dispatch, ScratchForEachThread)
+{
+    weir_add_args args = add_of(1, 4);
+    for (const int n_threads : { 1, 5 }) {
+        weir_stream_options options = {};
+        options.n_threads = n_threads;
+        Stream s(options);
+        weir_stream_set_planning(s.stream, true);
+        ASSERT_EQ(weir_add(s.stream, &args), WEIR_OK);
+        weir_stream_set_planning(s.stream, false);
+        ASSERT_EQ(weir_stream_reserve_planned(s.stream), WEIR_OK);
+        const size_t reserved = weir_stream_scratch_bytes(s.stream);
+        EXPECT_GE(reserved, 1000u + (size_t)n_threads * 200000);
+        EXPECT_LT(reserved, (size_t)(n_threads + 1) * 200000);
+        ASSERT_EQ(weir_add(s.stream, &args), WEIR_OK);
+        EXPECT_EQ(weir_stream_scratch_bytes(s.stream), reserved);
+    }
+}
+
 TEST(Dispatch, OpsWithoutRowsAreUnsupported)
 {
     Stream s;

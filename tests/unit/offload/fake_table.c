@@ -39,15 +39,28 @@ static size_t scratch_rows(const void *args)
     return (size_t)((const weir_add_args *)args)->n_rows * 1000;
 }
 
-static const weir_kernel fast = { WEIR_OP_ADD, WEIR_BACKEND_OMP, "fake.add.v2", 0,
-                                  0,           reject_odd,       scratch_rows,  run_fast };
-static const weir_kernel vector = { WEIR_OP_ADD, WEIR_BACKEND_X86, "fake.add.v4", 0, 0, NULL,
-                                    NULL,        run_vector };
-static const weir_kernel asking = {
-    WEIR_OP_SWIGLU, WEIR_BACKEND_X86, "fake.swiglu.asking", 0, 0, reject_caps, NULL, run_vector
+static const weir_kernel fast = {
+    .op = WEIR_OP_ADD,
+    .backend = WEIR_BACKEND_OMP,
+    .name = "fake.add.v2",
+    .reject = reject_odd,
+    .scratch = scratch_rows,
+    .run = run_fast,
+    .thread_scratch = 200000,
 };
-static const weir_kernel ref = { WEIR_OP_ADD, WEIR_BACKEND_REF, "fake.add.ref", 0, 0, NULL,
-                                 NULL,        run_ref };
+static const weir_kernel vector = {
+    .op = WEIR_OP_ADD, .backend = WEIR_BACKEND_X86, .name = "fake.add.v4", .run = run_vector
+};
+static const weir_kernel asking = {
+    .op = WEIR_OP_SWIGLU,
+    .backend = WEIR_BACKEND_X86,
+    .name = "fake.swiglu.asking",
+    .reject = reject_caps,
+    .run = run_vector,
+};
+static const weir_kernel ref = {
+    .op = WEIR_OP_ADD, .backend = WEIR_BACKEND_REF, .name = "fake.add.ref", .run = run_ref
+};
 
 const weir_table_row *weir_table_rows(size_t *count)
 {
