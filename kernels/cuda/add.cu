@@ -11,6 +11,7 @@ constexpr int kThreads = 256, kVector = 4;
 
 __global__ void __launch_bounds__(kThreads) add(const weir_add_args args, int64_t n_vectors)
 {
+    weir_cuda::begin_kernel();
     const int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x, per_row = args.dim / kVector;
     if (i >= n_vectors) return;
     const int64_t row = i / per_row, at = i % per_row * kVector;
@@ -47,8 +48,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: both round once, in the same way: exact. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_add;
-const weir_kernel weir_kernel_cuda_add = { WEIR_OP_ADD, WEIR_BACKEND_CUDA,
-                                           "cuda.add",  0.0,
-                                           0.0,         weir_cuda_add::reject,
-                                           nullptr,     weir_cuda_add::run, 0 };
+const weir_kernel weir_kernel_cuda_add = {
+    WEIR_OP_ADD,           WEIR_BACKEND_CUDA, "cuda.add",         0.0, 0.0,
+    weir_cuda_add::reject, nullptr,           weir_cuda_add::run, 0
+};
 }

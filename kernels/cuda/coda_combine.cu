@@ -15,6 +15,7 @@ template <int KEPT>
 __global__ void __launch_bounds__(kWarp *kRows)
     coda_combine(const weir_coda_combine_args args, int64_t n_units)
 {
+    weir_cuda::begin_kernel();
     const int64_t unit = (int64_t)blockIdx.x * kRows + threadIdx.x / kWarp, dim = args.head_dim,
                   group = args.n_heads / args.n_kv_heads;
     const int lane = threadIdx.x % kWarp;
@@ -71,7 +72,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_combine;
 const weir_kernel weir_kernel_cuda_coda_combine = {
-    WEIR_OP_CODA_COMBINE,           WEIR_BACKEND_CUDA, "cuda.coda_combine",        2e-6, 4e-6,
+    WEIR_OP_CODA_COMBINE,           WEIR_BACKEND_CUDA, "cuda.coda_combine",         2e-6, 4e-6,
     weir_cuda_coda_combine::reject, nullptr,           weir_cuda_coda_combine::run, 0
 };
 }

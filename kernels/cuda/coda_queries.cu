@@ -12,6 +12,7 @@ constexpr int kThreads = 128, kRows = 4, kMostBlocks = 65535;
 
 __global__ void __launch_bounds__(kThreads) coda_queries(const weir_coda_queries_args args)
 {
+    weir_cuda::begin_kernel();
     const int64_t head = blockIdx.y, first = (int64_t)blockIdx.x * kRows, dim = args.head_dim,
                   group = args.n_heads / args.n_kv_heads;
     for (int64_t i = threadIdx.x; i < dim / 2; i += kThreads) {
@@ -62,7 +63,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_queries;
 const weir_kernel weir_kernel_cuda_coda_queries = {
-    WEIR_OP_CODA_QUERIES,           WEIR_BACKEND_CUDA, "cuda.coda_queries",        2e-6, 1e-6,
+    WEIR_OP_CODA_QUERIES,           WEIR_BACKEND_CUDA, "cuda.coda_queries",         2e-6, 1e-6,
     weir_cuda_coda_queries::reject, nullptr,           weir_cuda_coda_queries::run, 0
 };
 }

@@ -22,6 +22,7 @@ __device__ __forceinline__ float input_at(
  * Only n_taps - 1 rows at a block's edge are read twice. */
 template <int TAPS> __global__ void __launch_bounds__(kThreads) conv1d(const weir_conv1d_args args)
 {
+    weir_cuda::begin_kernel();
     const int64_t channel = (int64_t)blockIdx.x * kThreads + threadIdx.x,
                   n_channels = args.n_channels;
     const weir_recurrent_segment &segment = args.segments[blockIdx.z];
@@ -90,8 +91,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: up to 8 products in f32, which may cancel. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_conv1d;
-const weir_kernel weir_kernel_cuda_conv1d = { WEIR_OP_CONV1D, WEIR_BACKEND_CUDA,
-                                              "cuda.conv1d",  1e-6,
-                                              4e-6,           weir_cuda_conv1d::reject,
-                                              nullptr,        weir_cuda_conv1d::run, 0 };
+const weir_kernel weir_kernel_cuda_conv1d = {
+    WEIR_OP_CONV1D,           WEIR_BACKEND_CUDA, "cuda.conv1d",         1e-6, 4e-6,
+    weir_cuda_conv1d::reject, nullptr,           weir_cuda_conv1d::run, 0
+};
 }

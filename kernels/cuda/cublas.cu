@@ -95,6 +95,7 @@ bool is_bf16(const weir_matmul_args &args)
 __global__ void __launch_bounds__(256)
     round_rows(const weir_matmul_args args, __nv_bfloat16 *to, int64_t stride)
 {
+    weir_cuda::begin_kernel();
     const int64_t row = blockIdx.y, column = (int64_t)blockIdx.x * 256 + threadIdx.x;
     if (column < stride)
         to[row * stride + column] =
@@ -296,14 +297,13 @@ void weir_cublas_close(void *opened)
 /* Tolerance: as cuda.matmul, in an order that the library chooses. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_cublas_matmul;
-const weir_kernel weir_kernel_cuda_cublas_matmul = {
-    WEIR_OP_MATMUL,
-    WEIR_BACKEND_CUDA,
-    "cublaslt.matmul",
-    2e-5,
-    2e-5,
-    weir_cublas_matmul::reject,
-    weir_cublas_matmul::scratch,
-    weir_cublas_matmul::run, 0
-};
+const weir_kernel weir_kernel_cuda_cublas_matmul = { WEIR_OP_MATMUL,
+                                                     WEIR_BACKEND_CUDA,
+                                                     "cublaslt.matmul",
+                                                     2e-5,
+                                                     2e-5,
+                                                     weir_cublas_matmul::reject,
+                                                     weir_cublas_matmul::scratch,
+                                                     weir_cublas_matmul::run,
+                                                     0 };
 }

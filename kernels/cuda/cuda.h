@@ -3,11 +3,13 @@
  *
  * With -x c++ -DWEIR_EMULATE_CUDA a .cu file is plain C++: //tests/emulated:cuda_test checks
  * arithmetic, indices, barriers and shuffles of every override against ref, without a GPU. The
- * emulation is in emulate/. Three things are written differently for it:
+ * emulation is in emulate/. Four things are written differently for it:
  *     WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)
  *         for kernel<<<...>>>(...); a kernel with commas in its name in parentheses
  *     WEIR_DYNAMIC_SHARED(type, name)
  *         for extern __shared__: `name` points to the launch's shared_bytes
+ *     weir_cuda::begin_kernel()
+ *         at the start of a kernel, which may run while the one before it ends
  *     kernels/cuda/tensor.h
  *         for PTX: tensor cores, ldmatrix, asynchronous copies
  * Alignment is __align__(n), and no function is __noinline__: the host's headers use that word. */
@@ -22,11 +24,70 @@
 
 #include <cstdint>
 
+namespace weir_cuda {
+
+/* Of the current device; queried once for each. */
+struct facts {
+    int multiprocessors, major;
+};
+inline const facts &device_facts()
+{
+    static facts of[16];
+    static const facts unknown = { 1, 0 };
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device >= 16) return unknown;
+    facts &f = of[device];
+    if (f.multiprocessors == 0) {
+        (void)cudaDeviceGetAttribute(&f.major, cudaDevAttrComputeCapabilityMajor, device);
+        (void)cudaDeviceGetAttribute(&f.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    }
+    return f.multiprocessors > 0 ? f : unknown;
+}
+
+/* From sm_90 on a kernel may start while the one before it in the stream ends. Every kernel calls
+ * let_next_start() first, and wait_for_previous() before it reads or writes what another kernel
+ * may have written or read. */
+__device__ __forceinline__ void let_next_start()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void begin_kernel()
+{
+    let_next_start();
+    wait_for_previous();
+}
+
+template <class... Parameters, class... Arguments>
+void launch(
+    void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+    Arguments &&...arguments
+)
+{
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = device_facts().major >= 9 ? 1 : 0;
+    (void)cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+} // namespace weir_cuda
+
 #define WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-    do {                                                                                           \
-        auto *const weir_launched = kernel;                                                        \
-        weir_launched<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);                         \
-    } while (0)
+    weir_cuda::launch(kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
 
 #define WEIR_DYNAMIC_SHARED(type, name)                                                            \
     extern __shared__ __align__(128) unsigned char weir_dynamic_shared[];                          \

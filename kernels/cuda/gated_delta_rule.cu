@@ -132,6 +132,7 @@ __device__ __forceinline__ float step(
 template <int CHUNKS>
 __global__ void __launch_bounds__(kThreads) scan(const weir_gated_delta_rule_args args)
 {
+    weir_cuda::begin_kernel();
     __shared__ Rows<CHUNKS> rows[2];
     const int warp = (int)threadIdx.x / kWarp, lane = (int)threadIdx.x % kWarp,
               column = warp * kColumns + lane % kColumns;
@@ -225,14 +226,13 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: as the single source's. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_gated_delta_rule;
-const weir_kernel weir_kernel_cuda_gated_delta_rule = {
-    WEIR_OP_GATED_DELTA_RULE,
-    WEIR_BACKEND_CUDA,
-    "cuda.gated_delta_rule.scan",
-    1e-5,
-    2e-5,
-    weir_cuda_gated_delta_rule::reject,
-    nullptr,
-    weir_cuda_gated_delta_rule::run, 0
-};
+const weir_kernel weir_kernel_cuda_gated_delta_rule = { WEIR_OP_GATED_DELTA_RULE,
+                                                        WEIR_BACKEND_CUDA,
+                                                        "cuda.gated_delta_rule.scan",
+                                                        1e-5,
+                                                        2e-5,
+                                                        weir_cuda_gated_delta_rule::reject,
+                                                        nullptr,
+                                                        weir_cuda_gated_delta_rule::run,
+                                                        0 };
 }

@@ -14,6 +14,7 @@ constexpr int kWarp = 32, kRows = 4, kVector = 4; /* kRows: warps of a block */
 template <int KEPT>
 __global__ void __launch_bounds__(kWarp *kRows) gated_rmsnorm(const weir_gated_rmsnorm_args args)
 {
+    weir_cuda::begin_kernel();
     const int64_t row = (int64_t)blockIdx.x * kRows + threadIdx.x / kWarp;
     const int lane = threadIdx.x % kWarp, n_vectors = (int)(args.dim / kVector);
     if (row >= args.n_rows) return; /* whole warps return */
@@ -75,7 +76,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_gated_rmsnorm;
 const weir_kernel weir_kernel_cuda_gated_rmsnorm = {
-    WEIR_OP_GATED_RMSNORM,           WEIR_BACKEND_CUDA, "cuda.gated_rmsnorm",        1e-7, 3e-6,
+    WEIR_OP_GATED_RMSNORM,           WEIR_BACKEND_CUDA, "cuda.gated_rmsnorm",         1e-7, 3e-6,
     weir_cuda_gated_rmsnorm::reject, nullptr,           weir_cuda_gated_rmsnorm::run, 0
 };
 }

@@ -67,6 +67,7 @@ __device__ __forceinline__ void write_rows(
  * consecutive rows of a prompt fill it in L2. */
 __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
 {
+    weir_cuda::begin_kernel();
     const weir_kv_write_args &args = call.args;
     const weir_kv_segment segment = args.segments[blockIdx.z];
     const int64_t table = blockIdx.y, past = segment.n_past, end = past + segment.n_rows;
@@ -141,7 +142,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_kv_write;
 const weir_kernel weir_kernel_cuda_kv_write = {
-    WEIR_OP_KV_WRITE,           WEIR_BACKEND_CUDA, "cuda.kv_write",        0.0, 0.0,
+    WEIR_OP_KV_WRITE,           WEIR_BACKEND_CUDA, "cuda.kv_write",         0.0, 0.0,
     weir_cuda_kv_write::reject, nullptr,           weir_cuda_kv_write::run, 0
 };
 }

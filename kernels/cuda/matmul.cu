@@ -5,11 +5,6 @@
 
 namespace weir_cuda_matmul {
 
-/* 128 rows. Up to there a warp takes a slice, and blocks of 32 rows read a matrix up to 4 times,
- * three of them from L2. The blocks for many rows (128 outputs by 64 rows) would be too few: 32 for
- * 4096 outputs and 64 rows, on the 132 multiprocessors of an H100. Both give the same bits. */
-constexpr int64_t kFewTiles = 16;
-
 struct needs {
     bool codes, bf16, f16, f32;
 };
@@ -30,7 +25,8 @@ needs needs_of(const weir_matmul_args &args)
 size_t place(activations *x, const weir_matmul_args &args, char *base)
 {
     const needs n = needs_of(args);
-    const auto rows = (size_t)x->n_tiles * kTile, steps = (size_t)x->steps;
+    const auto rows = (size_t)tiles_of(args.n_rows, kTile) * kTile, steps = (size_t)x->steps,
+               of_halves = (size_t)tiles_of(args.n_rows, kHalfTile) * kHalfTile;
     size_t end = 0;
     const auto place = [&](bool is_needed, size_t bytes) {
         char *const at = is_needed && base ? base + end : nullptr;
@@ -41,9 +37,9 @@ size_t place(activations *x, const weir_matmul_args &args, char *base)
     x->scales = reinterpret_cast<float *>(place(n.codes, rows * steps * 2 * sizeof(float)));
     x->sums = reinterpret_cast<float *>(place(n.codes, rows * steps * 2 * sizeof(float)));
     x->half_sums = reinterpret_cast<float *>(place(n.codes, rows * steps * 4 * sizeof(float)));
-    x->bf16 = reinterpret_cast<uint8_t *>(place(n.bf16, rows * steps * WEIR_CUDA_STEP * 2));
-    x->f16 = reinterpret_cast<uint8_t *>(place(n.f16, rows * steps * WEIR_CUDA_STEP * 2));
-    x->inverses = reinterpret_cast<float *>(place(n.f16, rows * sizeof(float)));
+    x->bf16 = reinterpret_cast<uint8_t *>(place(n.bf16, of_halves * steps * WEIR_CUDA_STEP * 2));
+    x->f16 = reinterpret_cast<uint8_t *>(place(n.f16, of_halves * steps * WEIR_CUDA_STEP * 2));
+    x->inverses = reinterpret_cast<float *>(place(n.f16, of_halves * sizeof(float)));
     x->f32 = reinterpret_cast<float *>(place(n.f32, rows * steps * WEIR_CUDA_STEP * sizeof(float)));
     return end;
 }
@@ -52,7 +48,6 @@ activations activations_of(const weir_matmul_args &args)
 {
     activations x = {};
     x.n_rows = args.n_rows;
-    x.n_tiles = (args.n_rows + kTile - 1) / kTile;
     x.steps = (args.n_in + WEIR_CUDA_STEP - 1) / WEIR_CUDA_STEP;
     return x;
 }
@@ -81,7 +76,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (args.n_groups > 0) return "takes one matrix a call";
     if (args.n_in < 1 || args.n_in > INT32_MAX - WEIR_CUDA_STEP) return "n_in is not 1 to 2^31";
     /* Tiles of rows are an axis of the grid. */
-    if (args.n_rows > 65535 - kTile) return "more than 65527 rows";
+    if (args.n_rows > 65535 - kHalfTile) return "more than 65519 rows";
     for (int32_t o = 0; o < args.n_outputs; o++)
         if (const char *why = reject_weight(args, *args.outputs[o].weight)) return why;
     return nullptr;
@@ -102,7 +97,10 @@ product product_of(
     weir_cuda_format format;
     product p = {};
     p.weight = static_cast<const uint8_t *>(weight.data);
-    p.n_out = weight.n_out, p.n_rows = args.n_rows, p.n_tiles = x.n_tiles;
+    p.n_out = weight.n_out, p.n_rows = args.n_rows;
+    p.n_tiles = tiles_of(
+        args.n_rows, weight.dtype == WEIR_BF16 || weight.dtype == WEIR_F16 ? kHalfTile : kTile
+    );
     p.steps = x.steps, p.slice_steps = slice_steps_of(x.steps),
     p.n_slices = (x.steps + p.slice_steps - 1) / p.slice_steps;
     p.x = x, p.dst = output.dst, p.dst_stride = output.dst_stride, p.bias = output.bias,
@@ -117,10 +115,9 @@ product product_of(
 void multiply(group &g, weir_dtype kept, cudaStream_t stream)
 {
     weir_cuda_format format;
-    const bool many = g.p[0].n_tiles > kFewTiles;
-    if (weir_cuda_format_of(kept, &format)) return multiply_codes(g, kept, many, stream);
+    if (weir_cuda_format_of(kept, &format)) return multiply_codes(g, kept, stream);
     if (kept == WEIR_F32) return multiply_floats(g, stream);
-    multiply_halves(g, kept, many, stream);
+    multiply_halves(g, kept, stream);
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)

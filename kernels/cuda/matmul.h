@@ -7,28 +7,30 @@
 #pragma once
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/tensor.h"
 #include "kernels/cuda/weight.h"
 
 namespace weir_cuda_matmul {
 
-constexpr int kWarp = 32, kPanel = WEIR_CUDA_PANEL, kTile = 8, kMostSlices = 16,
+constexpr int kWarp = 32, kPanel = WEIR_CUDA_PANEL, kTile = 8, kHalfTile = 16, kMostSlices = 16,
               kSliceSteps = WEIR_CUDA_SUPER / WEIR_CUDA_STEP;
 constexpr int kWarps = 8; /* of a block */
 
 /* Rounded activations; NULL if no weight of the call needs them. */
 struct activations {
-    int64_t n_rows, n_tiles, steps;
-    /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t ..
+    int64_t n_rows, steps;
+    /* [tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t ..
      * of a group's 32. */
     uint8_t *codes;
-    float *scales; /* [n_tiles][2 steps][8 rows] */
+    float *scales; /* [tiles][2 steps][8 rows] */
     float *sums; /* the same: scale * sum of a group's codes */
-    float *half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each */
-    /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32. */
+    float *half_sums; /* [tiles][4 steps][8 rows]: of 16 codes each */
+    /* [tiles of 16 rows][2 steps][2][32 lanes][16]: lane 4 g + t has inputs 8t + 4j .. 8t + 4j + 3
+     * of 32 in operand j, of row g and of row g + 8 by turns of two. */
     uint8_t *bf16;
     uint8_t *f16; /* the same, of x * 2^e */
-    float *inverses; /* [8 n_tiles]: 2^-e */
-    float *f32; /* [8 n_tiles][64 steps], padded with zeros */
+    float *inverses; /* [16 tiles]: 2^-e */
+    float *f32; /* [8 tiles][64 steps], padded with zeros */
 };
 
 /* One output of a call. */
@@ -36,7 +38,8 @@ struct product {
     const uint8_t *weight;
     weir_cuda_planes planes; /* quantised */
     int64_t row_bytes; /* dense     */
-    int64_t n_out, n_rows, n_tiles, steps, slice_steps, n_slices, dst_stride;
+    int64_t n_out, n_rows, steps, slice_steps, n_slices, dst_stride;
+    int64_t n_tiles; /* of kTile rows, or kHalfTile */
     activations x;
     float *dst;
     /* row_scales: NULL, or the factors of a row's sums. */
@@ -52,10 +55,10 @@ struct group {
     product p[WEIR_MATMUL_OUTPUTS];
 };
 
-/* Launches; `many`: kernels that read a panel once for 64 rows. */
+/* Launches. */
 void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream);
-void multiply_codes(group &g, weir_dtype kept, bool many, cudaStream_t stream);
-void multiply_halves(group &g, weir_dtype kept, bool many, cudaStream_t stream);
+void multiply_codes(group &g, weir_dtype kept, cudaStream_t stream);
+void multiply_halves(group &g, weir_dtype kept, cudaStream_t stream);
 void multiply_floats(group &g, cudaStream_t stream);
 
 /* Sets first_block for blocks of `outputs`. Returns the number of blocks. */
@@ -68,20 +71,31 @@ inline unsigned share_blocks(group &g, int64_t outputs)
     }
     return end;
 }
-/* The output that the block computes. */
-__device__ __forceinline__ int own_output(const group &g)
+/* The output that block `block` of the axis x computes. */
+__device__ __forceinline__ int own_output(const group &g, int64_t block)
 {
     int own = 0;
 #pragma unroll
     for (int o = 1; o < WEIR_MATMUL_OUTPUTS; o++)
-        if (o < g.n && blockIdx.x >= g.first_block[o]) own = o;
+        if (o < g.n && block >= g.first_block[o]) own = o;
     return own;
 }
 
+inline int64_t tiles_of(int64_t rows, int64_t rows_of_tile)
+{
+    return (rows + rows_of_tile - 1) / rows_of_tile;
+}
 inline int64_t slice_steps_of(int64_t steps)
 {
     const int64_t least = (steps + kMostSlices - 1) / kMostSlices;
     return (least + kSliceSteps - 1) / kSliceSteps * kSliceSteps;
+}
+
+/* Whether the row of a tile that the lane loads is there, or the first of two: the padding, most of
+ * what a decode step would read, stays in scratch. */
+__device__ __forceinline__ bool has_row(const product &p, int64_t tile, int rows_of_tile)
+{
+    return tile * rows_of_tile + (int64_t)(threadIdx.x % kWarp / 4) < p.n_rows;
 }
 
 /* Writes an element, from the sum of all slices. */
@@ -93,180 +107,291 @@ __device__ __forceinline__ void put(const product &p, int64_t row, int64_t outpu
     *dst = p.accumulate ? *dst + sum : sum;
 }
 
-/* Writes a panel's sums for a tile of rows, in the layout of the tensor cores: outputs g and g + 8,
- * rows 2t and 2t + 1. */
-__device__ __forceinline__ void put_tile(
-    const product &p, int64_t panel, int64_t tile, const float (&sums)[4]
-)
+/* Types of weights differ in their SLICE: `step` is a lane's part of 64 inputs of a panel as it is
+ * stored, `inputs` that of a tile of activations, `operands` what tensor cores multiply; a lane has
+ * kParts registers of four sums for a panel and a tile.
+ *   load, load_inputs              from the device's memory
+ *   panel_source, tile_source      copy their bytes, 16 at a time, to shared memory
+ *   load_staged, load_inputs_staged   from there
+ *   put                            writes the sums of a panel and a tile
+ * A product adds to its sums in the same order in both kernels below, so a row has the same bits in
+ * calls of any number of rows. */
+
+/* ---- few rows: weights are read once, by warps that always have some in flight -----------------
+ * A warp's units are AHEAD steps of its slices of the block's panels; the next unit is loaded
+ * before the present one is multiplied, also across panels. */
+struct unit {
+    int64_t panel, slice, index, end; /* steps [index, end) are left of the slice */
+};
+
+__device__ __forceinline__ void begin_slice(unit &u, const product &p)
 {
-    const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
-    const int64_t row = tile * kTile + 2 * t, output = panel * kPanel + g;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (tile >= p.n_tiles) break;
-        put(p, row + i % 2, output + i / 2 * 8,
-            p.row_scales ? sums[i] * p.row_scales[row + i % 2] : sums[i]);
-    }
+    const int64_t end = (u.slice + 1) * p.slice_steps;
+    u.index = u.slice * p.slice_steps;
+    u.end = end < p.steps ? end : p.steps;
 }
 
-/* Sums of steps [first, end) for a rectangle of panels and tiles: types of weights differ in their
- * SLICE, which loads a lane's part of a step, unpacks it to operands and multiplies those with a
- * tile. AHEAD steps are loaded before the first of them is multiplied; with 1, the next one is. */
-template <class SLICE, int AHEAD, int PANELS, int TILES>
-__device__ __forceinline__ void sum_steps(
-    const product &p, const int64_t (&panels)[PANELS], const int64_t (&tiles)[TILES], int64_t first,
-    int64_t end, float (&sums)[PANELS][TILES][4]
+template <class SLICE, int AHEAD, int TILES>
+__device__ __forceinline__ void multiply_unit(
+    float (&sums)[TILES][SLICE::kParts][4], const typename SLICE::step (&steps)[AHEAD],
+    const product &p, int64_t first_tile, const unit &u
 )
 {
-    typename SLICE::step now[AHEAD][PANELS], next[PANELS];
-    if (AHEAD == 1) {
+    constexpr int kTogether =
+        TILES == 1 ? SLICE::kTogether : 1; /* whose inputs are loaded at once */
 #pragma unroll
-        for (int m = 0; m < PANELS; m++) SLICE::load(next[m], p, panels[m], first);
-    }
-    for (int64_t index = first; index < end; index += AHEAD) {
+    for (int first = 0; first < AHEAD; first += kTogether) {
+        typename SLICE::inputs x[kTogether][TILES];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
+        for (int i = 0; i < kTogether; i++)
 #pragma unroll
-            for (int m = 0; m < PANELS; m++) {
-                if (AHEAD == 1)
-                    now[i][m] = next[m];
-                else
-                    SLICE::load(now[i][m], p, panels[m], index + i < end ? index + i : end - 1);
+            for (int n = 0; n < TILES; n++) {
+                const int64_t index = u.index + first + i, tile = first_tile + n;
+                SLICE::load_inputs(
+                    x[i][n], p, tile < p.n_tiles ? tile : p.n_tiles - 1,
+                    index < u.end ? index : u.end - 1
+                );
             }
-        if (AHEAD == 1) {
 #pragma unroll
-            for (int m = 0; m < PANELS; m++)
-                SLICE::load(next[m], p, panels[m], index + 1 < end ? index + 1 : index);
-        }
+        for (int i = 0; i < kTogether; i++) {
+            if (u.index + first + i >= u.end) continue;
+            typename SLICE::operands o;
+            SLICE::unpack(o, steps[first + i]);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            if (AHEAD > 1 && index + i >= end) break;
-            typename SLICE::operands o[PANELS];
-#pragma unroll
-            for (int m = 0; m < PANELS; m++) SLICE::unpack(o[m], now[i][m]);
-#pragma unroll
-            for (int n = 0; n < TILES; n++)
-#pragma unroll
-                for (int m = 0; m < PANELS; m++)
-                    SLICE::multiply(sums[m][n], o[m], p, tiles[n], index + i);
+            for (int n = 0; n < TILES; n++) SLICE::multiply(sums[n], o, x[i][n]);
         }
     }
 }
 
-/* Few rows: one panel and TILES tiles per block. */
-template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(const group &g)
+template <class SLICE, int AHEAD, int TILES>
+__device__ __forceinline__ void multiply_few(const group &g, int64_t n_panels)
 {
-    /* As many steps in flight as registers hold. */
-    constexpr int kAhead = TILES == 1 ? kSliceSteps : kSliceSteps / 2;
-    WEIR_DYNAMIC_SHARED(float4, partial); /* [n_slices][TILES][32 lanes] */
+    constexpr int kParts = SLICE::kParts;
+    WEIR_DYNAMIC_SHARED(float4, partial); /* [2][n_slices][TILES][kParts][32 lanes] */
     const int lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp),
               n_warps = (int)(blockDim.x / kWarp);
-    const int own = own_output(g);
-    const product &p = g.p[own];
-    const int64_t panels[1] = { (int64_t)(blockIdx.x - g.first_block[own]) },
-                  first_tile = (int64_t)blockIdx.y * TILES;
-    int64_t tiles[TILES];
+    const int64_t first_tile = (int64_t)blockIdx.y * TILES, n_slices = g.p[0].n_slices;
+    typename SLICE::step now[AHEAD], next[AHEAD];
+    float sums[TILES][kParts][4] = {};
+    unit at = { (int64_t)blockIdx.x, warp, 0, 0 };
+    begin_slice(at, g.p[0]);
+    const auto load = [&](typename SLICE::step(&steps)[AHEAD], const unit &u) {
+        const int own = own_output(g, u.panel);
 #pragma unroll
-    for (int n = 0; n < TILES; n++)
-        tiles[n] = first_tile + n < p.n_tiles
-                       ? first_tile + n
-                       : p.n_tiles - 1; /* past the last: computed again, not stored */
-    for (int64_t slice = warp; slice < p.n_slices; slice += n_warps) {
-        const int64_t first = slice * p.slice_steps, last = first + p.slice_steps;
-        float sums[1][TILES][4] = {};
-        sum_steps<SLICE, kAhead>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
-#pragma unroll
-        for (int n = 0; n < TILES; n++)
-            partial[(slice * TILES + n) * kWarp + lane] =
-                make_float4(sums[0][n][0], sums[0][n][1], sums[0][n][2], sums[0][n][3]);
-    }
-    __syncthreads();
-    for (int n = warp; n < TILES; n += n_warps) {
-        float total[4] = {};
-        for (int64_t slice = 0; slice < p.n_slices; slice++) {
-            const float4 sums = partial[(slice * TILES + n) * kWarp + lane];
-            total[0] += sums.x, total[1] += sums.y, total[2] += sums.z, total[3] += sums.w;
+        for (int i = 0; i < AHEAD; i++)
+            SLICE::load(
+                steps[i], g.p[own], u.panel - g.first_block[own],
+                u.index + i < u.end ? u.index + i : u.end - 1
+            );
+    };
+    weir_cuda::let_next_start();
+    load(now, at); /* weights do not change */
+    weir_cuda::wait_for_previous();
+    for (int turn = 0; at.panel < n_panels;) {
+        unit after = at;
+        after.index += AHEAD;
+        const bool ends_slice = after.index >= at.end;
+        if (ends_slice) {
+            after.slice += n_warps;
+            if (after.slice >= n_slices) {
+                after.slice = warp;
+                after.panel += gridDim.x;
+            }
+            begin_slice(after, g.p[0]);
         }
-        put_tile(p, panels[0], first_tile + n, total);
-    }
-}
-
-/* Many rows: a block of 4 x 2 warps, a warp PANELS panels by TILES tiles. Blocks that follow each
- * other share their panels: y is the panels' axis. */
-constexpr int kWarpsDown = 4, kWarpsAcross = 2;
-template <class SLICE, int PANELS, int TILES>
-__device__ __forceinline__ void multiply_many(const product &p)
-{
-    const int warp = (int)(threadIdx.x / kWarp);
-    const int64_t n_panels = (p.n_out + kPanel - 1) / kPanel;
-    const int64_t first_panel = ((int64_t)blockIdx.y * kWarpsDown + warp / kWarpsAcross) * PANELS;
-    const int64_t first_tile = ((int64_t)blockIdx.x * kWarpsAcross + warp % kWarpsAcross) * TILES;
-    int64_t panels[PANELS], tiles[TILES];
-    float total[PANELS][TILES][4] = {};
-    if (first_panel >= n_panels || first_tile >= p.n_tiles)
-        return; /* whole warps, and there is no barrier */
-#pragma unroll
-    for (int m = 0; m < PANELS; m++)
-        panels[m] = first_panel + m < n_panels ? first_panel + m : n_panels - 1;
-#pragma unroll
-    for (int n = 0; n < TILES; n++)
-        tiles[n] = first_tile + n < p.n_tiles ? first_tile + n : p.n_tiles - 1;
-    for (int64_t first = 0; first < p.steps; first += p.slice_steps) {
-        const int64_t last = first + p.slice_steps;
-        float sums[PANELS][TILES][4] = {};
-        sum_steps<SLICE, 1>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
-#pragma unroll
-        for (int m = 0; m < PANELS; m++)
+        if (after.panel < n_panels) load(next, after);
+        const int own = own_output(g, at.panel);
+        const product &p = g.p[own];
+        multiply_unit<SLICE, AHEAD, TILES>(sums, now, p, first_tile, at);
+        float4 *const of_panel = partial + turn % 2 * n_slices * TILES * kParts * kWarp;
+        if (ends_slice) {
 #pragma unroll
             for (int n = 0; n < TILES; n++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) total[m][n][i] += sums[m][n][i];
+                for (int part = 0; part < kParts; part++) {
+                    float(&sum)[4] = sums[n][part];
+                    of_panel[((at.slice * TILES + n) * kParts + part) * kWarp + lane] =
+                        make_float4(sum[0], sum[1], sum[2], sum[3]);
+                    sum[0] = sum[1] = sum[2] = sum[3] = 0;
+                }
+        }
+        if (after.panel != at.panel) {
+            /* The other half is free: those who read it have passed this barrier. */
+            __syncthreads();
+            for (int n = (warp + turn) % n_warps; n < TILES; n += n_warps) {
+                float total[kParts][4] = {};
+                for (int64_t slice = 0; slice < n_slices; slice++)
+#pragma unroll
+                    for (int part = 0; part < kParts; part++) {
+                        const float4 sum =
+                            of_panel[((slice * TILES + n) * kParts + part) * kWarp + lane];
+                        total[part][0] += sum.x, total[part][1] += sum.y;
+                        total[part][2] += sum.z, total[part][3] += sum.w;
+                    }
+                SLICE::put(p, at.panel - g.first_block[own], first_tile + n, total);
+            }
+            turn++;
+        }
+        at = after;
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) now[i] = next[i];
     }
+}
+
+/* ---- many rows: a block of 2 x 4 warps, each 4 panels by TILES tiles, from shared memory --------
+ * A stage is a step of the block's panels and tiles; kStages - 1 are copied ahead. Blocks that
+ * follow each other share their panels: y is the panels' axis. */
+constexpr int kWarpsDown = 2, kWarpsAcross = 4, kManyPanels = 4, kStages = 3;
+
+template <class SLICE, int TILES> struct stage {
+    static constexpr int kPanels = kWarpsDown * kManyPanels, kTiles = kWarpsAcross * TILES,
+                         kTilesAt = kPanels * SLICE::kPanelBytes,
+                         kBytes = kTilesAt + kTiles * SLICE::kTileBytes;
+    static_assert(kPanels == kWarps && kTiles % kWarps == 0, "a warp copies whole ones");
+};
+
+/* What a warp copies: one panel, and every kWarps-th tile. Addresses are computed once. */
+template <class SLICE, int TILES> struct copier {
+    using S = stage<SLICE, TILES>;
+    static constexpr int kOwnTiles = S::kTiles / kWarps;
+    typename SLICE::panel_source panel;
+    typename SLICE::tile_source tiles[kOwnTiles];
+
+    __device__ __forceinline__ void open(const product &p, int64_t first_panel, int64_t first_tile)
+    {
+        const int warp = (int)(threadIdx.x / kWarp);
+        panel.open(p, first_panel + warp);
 #pragma unroll
-    for (int m = 0; m < PANELS; m++)
+        for (int i = 0; i < kOwnTiles; i++) tiles[i].open(p, first_tile + warp + i * kWarps);
+    }
+    __device__ __forceinline__ void copy(uint8_t *to, int64_t index) const
+    {
+        const int warp = (int)(threadIdx.x / kWarp);
+        panel.copy(to + warp * SLICE::kPanelBytes, index);
 #pragma unroll
-        for (int n = 0; n < TILES; n++) put_tile(p, first_panel + m, first_tile + n, total[m][n]);
+        for (int i = 0; i < kOwnTiles; i++)
+            tiles[i].copy(to + S::kTilesAt + (warp + i * kWarps) * SLICE::kTileBytes, index);
+    }
+};
+
+template <class SLICE, int TILES> __device__ __forceinline__ void multiply_many(const product &p)
+{
+    using S = stage<SLICE, TILES>;
+    WEIR_DYNAMIC_SHARED(uint8_t, shared); /* [kStages] */
+    const int warp = (int)(threadIdx.x / kWarp), down = warp / kWarpsAcross * kManyPanels,
+              across = warp % kWarpsAcross * TILES;
+    const int64_t first_panel = (int64_t)blockIdx.y * S::kPanels,
+                  first_tile = (int64_t)blockIdx.x * S::kTiles;
+    weir_cuda::begin_kernel();
+    constexpr int kParts = SLICE::kParts;
+    float total[kManyPanels][TILES][kParts][4] = {}, sums[kManyPanels][TILES][kParts][4] = {};
+    copier<SLICE, TILES> source;
+    source.open(p, first_panel, first_tile);
+    for (int i = 0; i < kStages - 1; i++) {
+        if (i < p.steps) source.copy(shared + i * S::kBytes, i);
+        weir_cuda::copy_commit();
+    }
+    int now = 0; /* index % kStages */
+    int64_t slice_end = p.slice_steps;
+    for (int64_t index = 0; index < p.steps; index++) {
+        weir_cuda::copy_wait<kStages - 2>();
+        __syncthreads();
+        const int64_t ahead = index + kStages - 1;
+        if (ahead < p.steps)
+            source.copy(shared + (now == 0 ? kStages - 1 : now - 1) * S::kBytes, ahead);
+        weir_cuda::copy_commit();
+        const uint8_t *const panels = shared + now * S::kBytes, *const tiles = panels + S::kTilesAt;
+        now = now + 1 < kStages ? now + 1 : 0;
+        typename SLICE::inputs x[TILES];
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+            SLICE::load_inputs_staged(x[n], tiles + (across + n) * SLICE::kTileBytes);
+#pragma unroll
+        for (int m = 0; m < kManyPanels; m++) {
+            typename SLICE::step s;
+            typename SLICE::operands o;
+            SLICE::load_staged(s, panels + (down + m) * SLICE::kPanelBytes);
+            SLICE::unpack(o, s);
+#pragma unroll
+            for (int n = 0; n < TILES; n++) SLICE::multiply(sums[m][n], o, x[n]);
+        }
+        if (index + 1 != slice_end && index + 1 != p.steps) continue;
+        slice_end += p.slice_steps;
+#pragma unroll
+        for (int m = 0; m < kManyPanels; m++)
+#pragma unroll
+            for (int n = 0; n < TILES; n++)
+#pragma unroll
+                for (int i = 0; i < 4 * kParts; i++) {
+                    total[m][n][i / 4][i % 4] += sums[m][n][i / 4][i % 4];
+                    sums[m][n][i / 4][i % 4] = 0;
+                }
+    }
+    weir_cuda::copy_wait<0>();
+#pragma unroll
+    for (int m = 0; m < kManyPanels; m++)
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+            SLICE::put(p, first_panel + down + m, first_tile + across + n, total[m][n]);
 }
 
 /* ---- the launches of both -------------------------------------------------------------------- */
-inline dim3 many_grid(const product &p, int panels, int tiles)
-{
-    const int64_t across = (int64_t)tiles * kWarpsAcross, down = (int64_t)panels * kWarpsDown,
-                  n_panels = (p.n_out + kPanel - 1) / kPanel;
-    return dim3(
-        (unsigned)((p.n_tiles + across - 1) / across), (unsigned)((n_panels + down - 1) / down)
-    );
-}
-inline dim3 few_grid(group &g, int tiles)
-{
-    return dim3(share_blocks(g, kPanel), (unsigned)((g.p[0].n_tiles + tiles - 1) / tiles));
-}
 inline unsigned few_threads(const product &p)
 {
     return (unsigned)(kWarp * (p.n_slices < kWarps ? p.n_slices : kWarps));
 }
-inline size_t few_shared(const product &p, int tiles)
+
+/* True if the blocks of a tiled kernel are enough: up to 128 rows they are one wave, whose time
+ * does not depend on their number, and a matrix of few outputs is read faster once per 32 rows. */
+template <class SLICE, int TILES> bool is_many(const group &g)
 {
-    return (size_t)p.n_slices * (size_t)tiles * kWarp * sizeof(float4);
+    using S = stage<SLICE, TILES>;
+    int64_t blocks = 0;
+    for (int32_t o = 0; o < g.n; o++)
+        blocks += (g.p[o].n_out + S::kPanels * kPanel - 1) / (S::kPanels * kPanel) *
+                  ((g.p[o].n_tiles + S::kTiles - 1) / S::kTiles);
+    return g.p[0].n_rows > 128 ||
+           (g.p[0].n_rows > 32 && 2 * blocks >= weir_cuda::device_facts().multiprocessors);
 }
 
-/* Launches `many` for each product of the group, its panels and tiles being those of a warp, or
- * once for the whole group `few1`, with one tile, or `few4`, with four. */
-template <class Many, class Few>
-void launch_kernels(
-    Many *many, int panels, int tiles, Few *few1, Few *few4, group &g, bool is_many,
-    cudaStream_t stream
-)
+/* A kernel of few rows for TILES tiles; BLOCKS of it run on a multiprocessor. */
+template <class SLICE, int TILES, int BLOCKS, class Few>
+void launch_few(Few *few, group &g, cudaStream_t stream)
 {
     const product &first = g.p[0];
-    for (int32_t o = 0; is_many && o < g.n; o++)
-        WEIR_LAUNCH(many, many_grid(g.p[o], panels, tiles), kWarp * kWarps, 0, stream, g.p[o]);
-    if (is_many) return;
-    const int few_tiles = first.n_tiles == 1 ? 1 : 4;
+    const int64_t n_panels = share_blocks(g, kPanel),
+                  most = (int64_t)BLOCKS * weir_cuda::device_facts().multiprocessors;
+    const size_t shared =
+        2 * (size_t)first.n_slices * TILES * SLICE::kParts * kWarp * sizeof(float4);
+    (void)cudaFuncSetAttribute(few, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     WEIR_LAUNCH(
-        first.n_tiles == 1 ? few1 : few4, few_grid(g, few_tiles), few_threads(first),
-        few_shared(first, few_tiles), stream, g
+        few,
+        dim3(
+            (unsigned)(n_panels < most ? n_panels : most),
+            (unsigned)((first.n_tiles + TILES - 1) / TILES)
+        ),
+        few_threads(first), shared, stream, g, n_panels
     );
+}
+
+template <class SLICE, int TILES, class Many>
+void launch_many(Many *many, const group &g, cudaStream_t stream)
+{
+    using S = stage<SLICE, TILES>;
+    const size_t shared = (size_t)kStages * S::kBytes;
+    (void)cudaFuncSetAttribute(many, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    for (int32_t o = 0; o < g.n; o++) {
+        const product &p = g.p[o];
+        const int64_t n_panels = (p.n_out + kPanel - 1) / kPanel;
+        WEIR_LAUNCH(
+            many,
+            dim3(
+                (unsigned)((p.n_tiles + S::kTiles - 1) / S::kTiles),
+                (unsigned)((n_panels + S::kPanels - 1) / S::kPanels)
+            ),
+            kWarp * kWarps, shared, stream, p
+        );
+    }
 }
 
 } // namespace weir_cuda_matmul

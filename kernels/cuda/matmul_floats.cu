@@ -11,9 +11,10 @@ template <int ROWS>
 __global__ void __launch_bounds__(kWarp *kWarps) multiply(const __grid_constant__ group g)
 {
     WEIR_DYNAMIC_SHARED(float, partial); /* [n_slices][ROWS][32 lanes] */
+    weir_cuda::begin_kernel();
     const int lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp),
               n_warps = (int)(blockDim.x / kWarp);
-    const int own = own_output(g);
+    const int own = own_output(g, blockIdx.x);
     const product &p = g.p[own];
     const int64_t output = (int64_t)(blockIdx.x - g.first_block[own]) * kWarp + lane,
                   first_row = (int64_t)blockIdx.y * ROWS, stride = p.steps * WEIR_CUDA_STEP;

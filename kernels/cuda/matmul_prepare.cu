@@ -30,6 +30,7 @@ __device__ __forceinline__ int quad_sum(int x)
 __global__ void __launch_bounds__(kThreads)
     quantise(const weir_matmul_args args, const activations x)
 {
+    weir_cuda::begin_kernel();
     const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x,
                   group = unit / 4;
     const int t = (int)(unit % 4);
@@ -75,6 +76,7 @@ __global__ void __launch_bounds__(kThreads)
     scale_rows(const weir_matmul_args args, const activations x)
 {
     __shared__ int partial[kThreads / kWarp];
+    weir_cuda::begin_kernel();
     const int64_t row = blockIdx.x;
     int greatest = 0;
     for (int64_t i = threadIdx.x; i < args.n_in; i += kThreads)
@@ -103,6 +105,7 @@ __device__ __forceinline__ uint32_t pair_of(float low, float high, bool is_f16)
 template <bool IS_F16>
 __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, const activations x)
 {
+    weir_cuda::begin_kernel();
     const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x,
                   chunk = unit / 4, t = unit % 4;
     if (chunk >= 2 * x.steps) return;
@@ -114,13 +117,16 @@ __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, 
         words[i] =
             pair_of(x_at(args, row, column) * factor, x_at(args, row, column + 1) * factor, IS_F16);
     }
-    uint8_t *const to = (IS_F16 ? x.f16 : x.bf16) + (row / kTile * 2 * x.steps + chunk) * 512 +
-                        (4 * (row % kTile) + t) * 16;
-    *reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+    uint8_t *const to = (IS_F16 ? x.f16 : x.bf16) + (row / kHalfTile * 2 * x.steps + chunk) * 1024 +
+                        (4 * (row % 8) + t) * 16 + row % kHalfTile / 8 * 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        *reinterpret_cast<uint32_t *>(to + i / 2 * 512 + i % 2 * 8) = words[i];
 }
 
 __global__ void __launch_bounds__(kThreads) copy(const weir_matmul_args args, const activations x)
 {
+    weir_cuda::begin_kernel();
     const int64_t row = blockIdx.y, column = (int64_t)blockIdx.x * kThreads + threadIdx.x,
                   stride = x.steps * WEIR_CUDA_STEP;
     if (column < stride) x.f32[row * stride + column] = x_at(args, row, column);
@@ -133,18 +139,22 @@ namespace weir_cuda_matmul {
 void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream)
 {
     using namespace weir_cuda_matmul_prepare;
-    const unsigned rows = (unsigned)(x.n_tiles * kTile);
-    const auto blocks = [&](int64_t units) {
-        return dim3((unsigned)((units + kThreads - 1) / kThreads), rows);
+    const auto blocks = [&](int64_t units, int64_t rows_of_tile) {
+        return dim3(
+            (unsigned)((units + kThreads - 1) / kThreads),
+            (unsigned)((x.n_rows + rows_of_tile - 1) / rows_of_tile * rows_of_tile)
+        );
     };
-    const auto quads = blocks(8 * x.steps); /* four lanes to 32 inputs */
-    if (x.codes) WEIR_LAUNCH(quantise, quads, kThreads, 0, stream, args, x);
-    if (x.bf16) WEIR_LAUNCH(narrow<false>, quads, kThreads, 0, stream, args, x);
+    const int64_t quads = 8 * x.steps; /* four lanes to 32 inputs */
+    const dim3 of_halves = blocks(quads, kHalfTile);
+    if (x.codes) WEIR_LAUNCH(quantise, blocks(quads, kTile), kThreads, 0, stream, args, x);
+    if (x.bf16) WEIR_LAUNCH(narrow<false>, of_halves, kThreads, 0, stream, args, x);
     if (x.f16) {
-        WEIR_LAUNCH(scale_rows, rows, kThreads, 0, stream, args, x);
-        WEIR_LAUNCH(narrow<true>, quads, kThreads, 0, stream, args, x);
+        WEIR_LAUNCH(scale_rows, of_halves.y, kThreads, 0, stream, args, x);
+        WEIR_LAUNCH(narrow<true>, of_halves, kThreads, 0, stream, args, x);
     }
-    if (x.f32) WEIR_LAUNCH(copy, blocks(x.steps * WEIR_CUDA_STEP), kThreads, 0, stream, args, x);
+    if (x.f32)
+        WEIR_LAUNCH(copy, blocks(x.steps * WEIR_CUDA_STEP, kTile), kThreads, 0, stream, args, x);
 }
 
 } // namespace weir_cuda_matmul

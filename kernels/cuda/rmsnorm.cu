@@ -43,6 +43,7 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
 template <int THREADS, int ROWS, int KEPT>
 __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args args)
 {
+    weir_cuda::begin_kernel();
     __shared__ float partial[THREADS / kWarp];
     const int64_t unit = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
     const int tid = threadIdx.x % THREADS, n_vectors = (int)(args.dim / kVector);

@@ -12,6 +12,7 @@ constexpr int kThreads = 128, kHeads = 4, kMostBlocks = 65535;
 
 __global__ void __launch_bounds__(kThreads) rope(const weir_rope_args args)
 {
+    weir_cuda::begin_kernel();
     const int64_t row = blockIdx.x, first = (int64_t)blockIdx.y * kHeads,
                   half = args.rotary_dim / 2;
     const bool pairs = args.pairing == WEIR_ROPE_PAIRS;
@@ -57,8 +58,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
  * absolute in units of the pair's length. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rope;
-const weir_kernel weir_kernel_cuda_rope = { WEIR_OP_ROPE, WEIR_BACKEND_CUDA,
-                                            "cuda.rope",  2e-6,
-                                            2e-6,         weir_cuda_rope::reject,
-                                            nullptr,      weir_cuda_rope::run, 0 };
+const weir_kernel weir_kernel_cuda_rope = {
+    WEIR_OP_ROPE,           WEIR_BACKEND_CUDA, "cuda.rope",         2e-6, 2e-6,
+    weir_cuda_rope::reject, nullptr,           weir_cuda_rope::run, 0
+};
 }

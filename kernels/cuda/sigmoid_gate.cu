@@ -12,6 +12,7 @@ constexpr int kThreads = 256, kVector = 4;
 __global__ void __launch_bounds__(kThreads)
     sigmoid_gate(const weir_sigmoid_gate_args args, int64_t n_vectors)
 {
+    weir_cuda::begin_kernel();
     const int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x, per_head = args.dim / kVector;
     if (i >= n_vectors) return;
     const int64_t head = i / per_head % args.n_heads, row = i / per_head / args.n_heads,
@@ -59,7 +60,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_sigmoid_gate;
 const weir_kernel weir_kernel_cuda_sigmoid_gate = {
-    WEIR_OP_SIGMOID_GATE,           WEIR_BACKEND_CUDA, "cuda.sigmoid_gate",        1e-30, 1e-6,
+    WEIR_OP_SIGMOID_GATE,           WEIR_BACKEND_CUDA, "cuda.sigmoid_gate",         1e-30, 1e-6,
     weir_cuda_sigmoid_gate::reject, nullptr,           weir_cuda_sigmoid_gate::run, 0
 };
 }

@@ -11,6 +11,7 @@ constexpr int kThreads = 256, kVector = 4;
 
 __global__ void __launch_bounds__(kThreads) swiglu(const weir_swiglu_args args, int64_t n_vectors)
 {
+    weir_cuda::begin_kernel();
     const int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x, per_row = args.dim / kVector;
     if (i >= n_vectors) return;
     const int64_t row = i / per_row, at = i % per_row * kVector;
@@ -51,8 +52,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: expf's 2 units in the last place and three roundings; where it overflows silu is 0. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_swiglu;
-const weir_kernel weir_kernel_cuda_swiglu = { WEIR_OP_SWIGLU, WEIR_BACKEND_CUDA,
-                                              "cuda.swiglu",  1e-30,
-                                              1e-6,           weir_cuda_swiglu::reject,
-                                              nullptr,        weir_cuda_swiglu::run, 0 };
+const weir_kernel weir_kernel_cuda_swiglu = {
+    WEIR_OP_SWIGLU,           WEIR_BACKEND_CUDA, "cuda.swiglu",         1e-30, 1e-6,
+    weir_cuda_swiglu::reject, nullptr,           weir_cuda_swiglu::run, 0
+};
 }

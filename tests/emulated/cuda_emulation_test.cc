@@ -13,6 +13,7 @@ constexpr unsigned kAll = 0xffffffffu;
 
 __global__ void reverse(float *out, const float *in, bool has_barrier)
 {
+    weir_cuda::begin_kernel();
     __shared__ float kept[64];
     kept[threadIdx.x] = in[blockIdx.x * 64 + threadIdx.x];
     if (has_barrier) __syncthreads();
@@ -34,6 +35,7 @@ TEST(CudaEmulation, BarriersOrderMemoryAndMissingOnesShow)
 
 __global__ void shuffles(int *out)
 {
+    weir_cuda::begin_kernel();
     const int lane = (int)threadIdx.x % 32, at = (int)threadIdx.x * 8;
     out[at] = __shfl_xor_sync(kAll, lane, 5);
     out[at + 1] = __shfl_sync(kAll, lane, 3, 8);
@@ -67,6 +69,7 @@ TEST(CudaEmulation, Shuffles)
 // bytes longer than they are.
 __global__ void product(float *d, const uint16_t *a, const uint16_t *b, bool is_bf16)
 {
+    weir_cuda::begin_kernel();
     __shared__ __align__(16) uint16_t kept_a[16][24], kept_b[16][16];
     const unsigned lane = threadIdx.x;
     for (unsigned i = lane; i < 32; i += 32)
@@ -111,6 +114,7 @@ TEST(CudaEmulation, TensorCores)
 
 __global__ void bytes_product(int *d, const uint32_t *a, const uint32_t *b)
 {
+    weir_cuda::begin_kernel();
     const unsigned lane = threadIdx.x, g = lane / 4, t = lane % 4;
     const uint32_t rows[4] = { a[g * 8 + t], a[(g + 8) * 8 + t], a[g * 8 + t + 4],
                                a[(g + 8) * 8 + t + 4] };
@@ -137,6 +141,7 @@ TEST(CudaEmulation, TensorCoresOfBytes)
 
 __global__ void copied(float *out, const float4 *in, int wait)
 {
+    weir_cuda::begin_kernel();
     WEIR_DYNAMIC_SHARED(float4, kept);
     weir_cuda::copy_async(kept + threadIdx.x, in + threadIdx.x, threadIdx.x < 8);
     weir_cuda::copy_commit();
@@ -166,14 +171,17 @@ enum Mistake {
     kPast,
     kMisaligned,
     kNotShared,
-    kStarved
+    kStarved,
+    kOverlap
 };
 __global__ void mistaken(Mistake mistake, const char *global)
 {
     WEIR_DYNAMIC_SHARED(char, kept);
     const int lane = (int)threadIdx.x;
     uint32_t r[4];
+    if (mistake != kOverlap) weir_cuda::begin_kernel();
     switch (mistake) {
+    case kOverlap: break;
     case kTwoBarriers:
         if (lane < 32)
             __syncthreads();
@@ -224,6 +232,7 @@ TEST(CudaEmulation, MistakesEndTheProgram)
     EXPECT_DEATH(make(kPast), "past its dynamic shared memory");
     EXPECT_DEATH(make(kMisaligned), "not 16-byte aligned");
     EXPECT_DEATH(make(kNotShared), "not in shared memory");
+    EXPECT_DEATH(make(kOverlap), "has not waited for the kernel before");
     EXPECT_DEATH(
         make(kStarved), "lanes that never come|ends while lane|while others wait at a barrier"
     );

@@ -73,6 +73,7 @@ struct Fiber {
     WarpOperation operation = nullptr;
     void *arguments = nullptr;
     Site site = {};
+    bool has_waited = false; // for the kernel before
     std::vector<Copy> copies; // since the last commit
     std::vector<std::vector<Copy>> groups; // committed, oldest first
 };
@@ -136,6 +137,7 @@ void fiber_main()
 {
     block.body(block.launch);
     Fiber &fiber = self();
+    if (!fiber.has_waited) die("the thread ends and has not waited for the kernel before");
     if (!fiber.copies.empty() || !fiber.groups.empty())
         die("the thread ends with copies that it did not wait for");
     if (block.n_at_barrier > 0) die("the thread ends while others wait at a barrier");
@@ -173,6 +175,7 @@ void prepare(int index)
     fiber.pointer = top;
     fiber.thread = { x % width, x / width % height, x / width / height };
     fiber.state = State::Ready;
+    fiber.has_waited = false;
 }
 
 // Every thread that can go on, of the warps whose bits are set, until it waits; whether there was
@@ -316,6 +319,8 @@ void copy16(void *shared, const void *global)
     std::memset(shared, 0xFF, 16);
     self().copies.push_back({ static_cast<char *>(shared), global });
 }
+
+void wait_for_previous() { self().has_waited = true; }
 
 void commit_copies()
 {

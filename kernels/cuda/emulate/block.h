@@ -54,6 +54,9 @@ void copy16(void *shared, const void *global);
 void commit_copies();
 void wait_for_copies(int n_left);
 
+/* Of the thread: kernels overlap (kernels/cuda/cuda.h), so each must wait for the one before it. */
+void wait_for_previous();
+
 /* ---- launches -------------------------------------------------------------------------------- */
 typedef void (*ThreadBody)(const void *launch);
 void run_grid(

@@ -17,6 +17,16 @@
 #define blockDim (weir_emulate::place.block_shape)
 #define gridDim (weir_emulate::place.grid_shape)
 
+namespace weir_cuda {
+struct facts {
+    int multiprocessors, major;
+};
+inline facts device_facts() { return { 2, 8 }; }
+inline void let_next_start() {}
+inline void wait_for_previous() { weir_emulate::wait_for_previous(); }
+inline void begin_kernel() { weir_emulate::wait_for_previous(); }
+} // namespace weir_cuda
+
 #define WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     weir_emulate::launch(kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
 #define WEIR_DYNAMIC_SHARED(type, name)                                                            \
