@@ -25,20 +25,35 @@ static bool program_folder(char *folder, size_t size)
     return true;
 }
 
+/* The folder of the library or program that this code is in, likewise. */
+static bool own_folder(char *folder, size_t size)
+{
+    Dl_info info;
+    if (!dladdr(driver_library, &info) || !info.dli_fname) return false;
+    const char *const slash = strrchr(info.dli_fname, '/');
+    if (!slash || (size_t)(slash - info.dli_fname) >= size) return false;
+    memcpy(folder, info.dli_fname, (size_t)(slash - info.dli_fname));
+    folder[slash - info.dli_fname] = '\0';
+    return true;
+}
+
 static weir_status find_plugin(char *path, size_t size, weir_error *error)
 {
     static const char *const places[] = {
         "", "/../lib", "/../../offload"
     }; /* the last one: where the build puts both */
+    bool (*const folders[])(char *folder, size_t size) = { own_folder, program_folder };
     char folder[PATH_MAX];
-    if (program_folder(folder, sizeof folder))
-        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++)
+        for (size_t i = 0; i < sizeof places / sizeof places[0] && folders[f](folder, PATH_MAX);
+             i++) {
             const int n = snprintf(path, size, "%s%s/libweir_gpu.so", folder, places[i]);
             if (n > 0 && (size_t)n < size && weir_file_exists(path)) return WEIR_OK;
         }
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "no libweir_gpu.so next to the program; build //offload:weir_gpu with --config=gpu"
+        "no libweir_gpu.so next to the program or libweir.so; build //offload:weir_gpu with "
+        "--config=gpu"
     );
 }
 
