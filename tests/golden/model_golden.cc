@@ -9,6 +9,7 @@
 #include <map>
 
 #include "engine/engine_parts.h"
+#include "engine/model/model.h"
 #include "engine/schedule/evaluate.h"
 #include "tests/golden/golden.h"
 
@@ -53,6 +54,9 @@ weir_status open_model(
     const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };
     WEIR_TRY(weir_engine_open_with(&open->engine, &options, error));
     const char *const used = weir_engine_plan_of(open->engine)->device;
+    const char *const host_only = weir_model_host_only(weir_engine_model(open->engine));
+    if (device != used && host_only != nullptr)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "on %s: %s", device.c_str(), host_only);
     if (device != used)
         return weir_error_set(
             error, WEIR_EDEVICE, "asked for %s, computed by %s", device.c_str(), used

@@ -219,6 +219,8 @@ def near(weir, models, clock):
             if cpu is None and "takes head widths" in why_cpu:
                 continue  # heads too narrow for these codes
             gpu, why_gpu = logits_of(weir, model, settings + GPU, min(30, clock.left()))
+            if gpu is None and "has no kernel for some op of this model" in why_gpu:
+                continue  # likewise, on the device
             entry = {
                 "model": model.name,
                 "kv_format": kv_format,
@@ -235,32 +237,25 @@ def near(weir, models, clock):
 
 
 def engine_bench(weir, model, clock):
-    """Depths are filled with noise: 128K tokens would take longer to compute than there is."""
-    depths = {}
-    for depth in (0, 8192, 32768, 131072):
-        command = [
-            weir,
-            "bench",
-            "--json",
-            "--model",
-            model,
-            "--depth",
-            depth,
-            "--gen",
-            32,
-            "--repeat",
-            3,
-        ] + (["--synthetic-kv"] if depth else [])
+    """The model is loaded once for all depths, which are filled with noise: 128K tokens would take
+    longer to compute than there is.
+    """
+    results = {}
+    for name, options in {
+        "prefill": ["--prompt", 4096, "--gen", 32, "--chunk", 4096],
+        "decode": ["--depth", "0,8192,32768,131072", "--gen", 64, "--synthetic-kv"],
+    }.items():
+        command = [weir, "bench", "--json", "--model", model, "--repeat", 3] + options
         code, out, err = run(command + GPU, min(90, clock.left()))
         try:
-            depths[str(depth)] = {"fell_back": err[-300:]} if FELL_BACK in err else json.loads(out)
+            results[name] = {"fell_back": err[-300:]} if FELL_BACK in err else json.loads(out)
         except ValueError:
-            depths[str(depth)] = (
+            results[name] = (
                 {"skipped": "no time left"}
                 if clock.left() < 1
                 else {"exit": code, "text": err[-300:]}
             )
-    return depths
+    return results
 
 
 # Contexts that the device's budget holds in part: what is asked of them stands in docs/gpu.md. Of
