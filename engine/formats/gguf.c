@@ -54,7 +54,7 @@ static const ggml_type ggml_types[] = {
     [30] = { "BF16", true, WEIR_BF16 },
     [34] = { .name = "TQ1_0" },
     [35] = { .name = "TQ2_0" },
-    [39] = { .name = "MXFP4" },
+    [39] = { "MXFP4", true, WEIR_MXFP4 },
 };
 
 typedef struct counts {
@@ -164,7 +164,7 @@ static weir_status measure(
         return weir_gguf_bad(
             cursor, cursor->at - sizeof type,
             "tensor %s has type %" PRIu32 " (%s), which is not supported: use a file "
-            "quantised to Q4_0 .. Q8_0, Q2_K .. Q6_K, IQ4_NL or IQ4_XS",
+            "quantised to Q4_0 .. Q8_0, Q2_K .. Q6_K, IQ4_NL, IQ4_XS or MXFP4",
             label, type, listed ? ggml_types[type].name : "unknown"
         );
     tensor->dtype = ggml_types[type].dtype;

@@ -164,6 +164,15 @@ weir_status weir_arch_set_open(
     return WEIR_OK;
 }
 
+void weir_arch_set_keep(weir_arch_set *set, const weir_arch *arch)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (&set->archs[i] == arch) continue;
+        weir_toml_close(set->archs[i].document);
+        set->archs[i] = (weir_arch){ 0 };
+    }
+}
+
 void weir_arch_set_close(weir_arch_set *set)
 {
     if (set == NULL) return;

@@ -39,6 +39,9 @@ WEIR_MUST_CHECK weir_status weir_arch_set_open(
     weir_arch_set **out, const char *folder, weir_block_list blocks, weir_error *error
 );
 void weir_arch_set_close(weir_arch_set *set);
+/* Frees all architectures but this one of the set, some 30 KB each; the set can then only be
+ * closed. */
+void weir_arch_set_keep(weir_arch_set *set, const weir_arch *arch);
 
 /* The architecture of a checkpoint (GGUF general.architecture, config.json model_type). If several
  * have the name, one whose `when` is true comes before those without. Returns EUNSUPPORTED with a

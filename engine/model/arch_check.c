@@ -21,9 +21,12 @@ static const member shape_keys[] = {
     { "gguf", FORM_NAMES, ONCE },      { "gguf_minus", FORM_NAMES, ONCE },
     { "gguf_over", FORM_NAMES, ONCE }, { "gguf_times", FORM_TEXT, ONCE },
     { "hf", FORM_NAMES, ONCE },        { "hf_times", FORM_TEXT, ONCE },
-    { "default", FORM_DEFAULT, ONCE }, { 0 }
+    { "hf_rows", FORM_TEXT, ONCE },    { "default", FORM_DEFAULT, ONCE },
+    { "power", FORM_NUMBER, ONCE },    { 0 }
 };
-static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS }, { 0 } };
+static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS },
+                                    { "truncate", FORM_FLAG, ONCE },
+                                    { 0 } };
 static const member mask_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                     { "hf", FORM_TEXT, ONCE },
                                     { "set", FORM_TEXT, NEEDED },

@@ -10,9 +10,11 @@ static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },
                                       { "adapter", FORM_NAMES, ONCE },
                                       { "gguf_transform", FORM_TEXT, ONCE },
                                       { "hf_transform", FORM_TEXT, ONCE },
+                                      { "hf_scales", FORM_TEXT, ONCE },
                                       { "or", FORM_TEXT, ONCE },
                                       { "optional", FORM_FLAG, ONCE },
                                       { "fused", FORM_LIST, DIFFERS },
+                                      { "groups", FORM_TEXT, DIFFERS },
                                       { 0 } };
 
 /* Slots that the model itself binds (bind.c), in addition to those of its blocks. */
@@ -195,6 +197,33 @@ static weir_status check_fused(const checker *c, const char *slot, const weir_to
     return WEIR_OK;
 }
 
+static const char *shape_name_at(const void *names, size_t index)
+{
+    return (void)names, weir_shape_name(index);
+}
+
+/* `groups` is a shape, which [shape] must have. */
+static weir_status check_groups(const checker *c, const char *slot, const weir_toml_node *entry)
+{
+    static const weir_container containers[] = { WEIR_CONTAINER_GGUF, WEIR_CONTAINER_SAFETENSORS };
+    const weir_toml_node *const groups = weir_toml_get(entry, "groups");
+    char at[2 * TEXT_LENGTH];
+    for (size_t i = 0; groups != NULL && i < 2; i++) {
+        const weir_toml_node *const node = weir_arch_choice(groups, containers[i]);
+        const char *const name = node != NULL ? weir_toml_string(node, NULL) : NULL;
+        if (name == NULL) continue;
+        if (!arch_is_listed(name, shape_name_at, NULL))
+            return arch_unknown(c, node, "tensor", "shape in groups", name, shape_name_at, NULL);
+        if (arch_get(c, "shape", name) == NULL || weir_toml_get(entry, "fused") == NULL)
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s \"%s\": groups = \"%s\" needs %s",
+                arch_place(at, node, "tensor"), slot, name,
+                weir_toml_get(entry, "fused") == NULL ? "a list `fused`" : "this shape in [shape]"
+            );
+    }
+    return WEIR_OK;
+}
+
 weir_status arch_check_tensors(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "tensor");
@@ -210,6 +239,7 @@ weir_status arch_check_tensors(const checker *c)
         WEIR_TRY(arch_check_members(c, entry, where, tensor_keys));
         WEIR_TRY(check_or(c, slot, entry));
         WEIR_TRY(check_fused(c, slot, entry));
+        WEIR_TRY(check_groups(c, slot, entry));
     }
     return WEIR_OK;
 }

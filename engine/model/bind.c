@@ -28,7 +28,7 @@ static const weir_weight *add_matrix(binder *b, const wanted *w, const part *fro
     const weir_matrix_source source = { .data = from->data,
                                         .n_out = w->n_rows,
                                         .n_in = w->n_in,
-                                        .dtype = from->tensor->dtype,
+                                        .dtype = from->dtype,
                                         .is_grouped = w->n_experts > 0 };
     weir_error reason = { 0 };
     WEIR_ASSERT(model->n_matrices < model->max_matrices);
@@ -42,8 +42,13 @@ static const weir_weight *add_matrix(binder *b, const wanted *w, const part *fro
         weir_bind_problem(b, "tensor %s: %s", from->tensor->name, reason.text);
         return NULL;
     }
-    model->matrices[model->n_matrices++] =
-        (bound_matrix){ .tensor = from->tensor, .data = from->data, .expert = expert };
+    model->matrices[model->n_matrices++] = (bound_matrix){ .tensor = from->tensor,
+                                                           .data = from->data,
+                                                           .scales = from->scales,
+                                                           .scale_data = from->scale_data,
+                                                           .runs = from->runs,
+                                                           .dtype = from->dtype,
+                                                           .expert = expert };
     return weight;
 }
 
@@ -87,7 +92,9 @@ static void bind_vector(binder *b, const wanted *w, const float **slot)
                                 .tensor = from.tensor,
                                 .data = from.data,
                                 .count = w->n_rows,
+                                .runs = from.runs,
                                 .transform = from.change,
+                                .scale = w->scale,
                                 .initial = w->initial }
         );
 }
@@ -226,11 +233,12 @@ static void bind_ends(binder *b)
 {
     weir_model *const model = b->model;
     const weir_shape *const shape = &model->shape;
-    const wanted norm = model_slot(b, "norm", 0, shape->d_model);
+    wanted norm = model_slot(b, "norm", 0, shape->d_model);
     wanted output = model_slot(b, "output", 0, shape->n_vocab),
            factors = model_slot(b, "rope.factors", 0, shape->rotary_dim / 2);
     output.dims[output.n_dims++] = output.n_in = shape->d_model;
     factors.optional = true;
+    norm.scale = (float)shape->logit_scale; /* logits are linear in what the last norm gives */
     bind_vector(b, &norm, &model->output_norm);
     bind_matrix(b, &output, &model->output);
     bind_vector(b, &factors, &model->rope_factors);

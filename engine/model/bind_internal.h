@@ -25,8 +25,12 @@ typedef struct wanted {
     int64_t n_rows, n_in;
     /* With `fused`: rows of all its slots, and of those before this one. fused_rows = 0: none. */
     int64_t fused_rows, first_row;
+    /* Equal parts of each fused slot; the first parts of all slots are one after another, then the
+     * second ones. 1: whole slots are. */
+    int64_t n_groups;
     bool optional, is_exact, has_initial;
     float initial;
+    float scale; /* factor of a vector's elements; 0: none */
 } wanted;
 
 typedef struct found {
@@ -36,8 +40,10 @@ typedef struct found {
 
 /* A slot's rows in a tensor; those of one expert. */
 typedef struct part {
-    const weir_tensor *tensor;
-    const unsigned char *data;
+    const weir_tensor *tensor, *scales; /* scales: see bound_matrix */
+    const unsigned char *data, *scale_data;
+    weir_row_runs runs;
+    weir_dtype dtype;
     transform change; /* as [tensor] says */
 } part;
 
@@ -48,6 +54,9 @@ __attribute__((format(printf, 2, 3))) void weir_bind_problem(binder *b, const ch
  * {e}. The adapter's tensors come before the checkpoint's. */
 found weir_bind_find(binder *b, const wanted *w, int64_t expert);
 bool weir_bind_is_per_expert(const found *f); /* its name has {e} */
+/* The tensor with the scales of a slot's blocks, marked as used: `hf_scales`. Returns false if it
+ * is missing (reported). *out becomes NULL if the blocks have their scales themselves. */
+bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const weir_tensor **out);
 void weir_bind_mark_used(binder *b, const weir_tensor *tensor);
 void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int64_t expert);
 

@@ -108,6 +108,18 @@ found weir_bind_find(binder *b, const wanted *w, int64_t expert)
     return other.tensor != NULL ? other : own;
 }
 
+bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const weir_tensor **out)
+{
+    const place at = { .layer = w->layer, .expert = expert };
+    const char *const name = b->container == WEIR_CONTAINER_SAFETENSORS
+                                 ? weir_toml_string(weir_toml_get(w->entry, "hf_scales"), NULL)
+                                 : NULL;
+    *out = name != NULL ? find_name(b, b->model->directory, name, at) : NULL;
+    if (*out != NULL) weir_bind_mark_used(b, *out);
+    if (name != NULL && *out == NULL) weir_bind_report_missing(b, w, name, expert);
+    return name == NULL || *out != NULL;
+}
+
 bool weir_bind_is_per_expert(const found *f)
 {
     return f->name != NULL && strstr(f->name, "{e}") != NULL;

@@ -1,6 +1,6 @@
 /* engine/model/bind_part.c - where the rows of a slot are in a tensor. The tensor is the slot's
  * own, or has the matrices of all experts one after another, or is fused: in each matrix the rows
- * of several slots follow each other. Its shape says which. */
+ * of several slots follow each other, as a whole or in groups. Its shape says which. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,9 +53,19 @@ static const char *add_fused(
     if (!set_dims(b, &other, slot, use)) return "which has a shape that no tensor has";
     if (slot->kind != own->kind || other.n_in != w->n_in || other.n_experts != w->n_experts)
         return "whose rows do not have the same length and type";
+    if (other.n_rows % w->n_groups != 0) return "whose rows do not divide into groups";
     if (!weir_add_i64(&w->fused_rows, w->fused_rows, other.n_rows))
         return "which has a shape that no tensor has";
     return NULL;
+}
+
+/* The groups of a fused tensor; of a vector with more dimensions, those of all its rows. */
+static int64_t groups_of(const binder *b, const wanted *w)
+{
+    const char *const name =
+        weir_toml_string(weir_arch_choice(weir_toml_get(w->entry, "groups"), b->container), NULL);
+    const int64_t n = name != NULL ? weir_shape_integer(&b->model->shape, name) : 1;
+    return n > 0 && name != NULL && w->n_in == 1 ? n * (w->n_rows / w->dims[w->n_dims - 1]) : n;
 }
 
 bool weir_bind_size(binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use)
@@ -65,6 +75,14 @@ bool weir_bind_size(binder *b, wanted *w, const weir_slot *slot, const weir_bloc
     if (!set_dims(b, w, slot, use)) {
         weir_bind_problem(
             b, "slot \"%s\" of %s has a shape that no tensor has", w->slot, use->block->name
+        );
+        return false;
+    }
+    w->n_groups = groups_of(b, w);
+    if (w->n_groups < 1) {
+        weir_bind_problem(
+            b, "%s: [tensor] \"%s\": groups is no positive integer here", b->model->arch->file,
+            w->slot
         );
         return false;
     }
@@ -93,12 +111,23 @@ static shape shape_of(const wanted *w, bool is_stacked, bool is_fused)
 {
     shape out = { 0 };
     if (is_stacked) out.dims[out.n_dims++] = w->n_experts;
-    if (is_fused) {
+    if (is_fused && (w->n_in > 1 || w->n_groups == 1)) {
         out.dims[out.n_dims++] = w->fused_rows;
         if (w->n_in > 1) out.dims[out.n_dims++] = w->n_in;
         return out;
     }
     for (int32_t i = w->n_experts > 0; i < w->n_dims; i++) out.dims[out.n_dims++] = w->dims[i];
+    if (is_fused) out.dims[out.n_dims - 1] *= w->fused_rows / w->n_rows;
+    return out;
+}
+
+/* The shape of a tensor with the codes of MXFP4 blocks, whose elements `all` has. */
+static shape codes_shape(shape all)
+{
+    shape out = all;
+    WEIR_ASSERT(out.n_dims > 0 && out.n_dims < WEIR_TENSOR_DIMS); /* slots have up to three */
+    out.dims[out.n_dims - 1] /= 32;
+    out.dims[out.n_dims++] = 16;
     return out;
 }
 
@@ -138,14 +167,21 @@ static void report_shape(binder *b, const wanted *w, const weir_tensor *tensor, 
     weir_bind_problem(b, "tensor %s is [%s], want [%s]%s", tensor->name, got, want, fused);
 }
 
-/* The tensor has the expected shape, so nothing here exceeds its elements. */
+/* Where n rows are. The tensor has the expected shape, so nothing here exceeds its elements. */
+typedef struct row_range {
+    int64_t first, n;
+    weir_row_runs runs;
+} row_range;
+
 static bool locate(
-    binder *b, const wanted *w, const weir_tensor *tensor, int64_t first_row, size_t *offset
+    binder *b, const wanted *w, const weir_tensor *tensor, row_range rows, size_t *offset
 )
 {
     const weir_dtype_info info = weir_dtype_of(tensor->dtype);
-    const int64_t first = first_row * w->n_in, count = w->n_rows * w->n_in;
-    if (first % info.block_elements != 0 || count % info.block_elements != 0) {
+    const int64_t first = rows.first * w->n_in,
+                  count = (weir_row_at(rows.runs, rows.n - 1) + 1) * w->n_in;
+    if (first % info.block_elements != 0 || count % info.block_elements != 0 ||
+        (rows.runs.length < rows.n && w->n_in % info.block_elements != 0)) {
         weir_bind_problem(
             b, "tensor %s of %s: the rows of \"%s\" are not whole blocks of %d elements",
             tensor->name, info.name, w->slot, (int)info.block_elements
@@ -174,22 +210,63 @@ static transform transform_of(binder *b, const wanted *w)
     return TRANSFORM_NONE;
 }
 
+static bool report_blocks(
+    binder *b, const wanted *w, const weir_tensor *codes, const weir_tensor *scales
+)
+{
+    weir_bind_problem(
+        b,
+        "tensors %s and %s are not the codes and exponents of MXFP4 blocks for \"%s\": bytes, "
+        "[.., inputs / 32, 16] and [.., inputs / 32]",
+        codes->name, scales->name, w->slot
+    );
+    return false;
+}
+
+/* Blocks of MXFP4 in two tensors; the codes have the shape of the slot's rows, `all`. Returns false
+ * if something else is wrong (reported). */
+static bool locate_blocks(
+    binder *b, const wanted *w, const weir_tensor *codes, row_range rows, shape all, part *out
+)
+{
+    const weir_tensor *const scales = out->scales;
+    shape blocks = all;
+    blocks.dims[blocks.n_dims - 1] /= 32;
+    if (w->n_in % 32 != 0 || codes->dtype != WEIR_U8 || scales->dtype != WEIR_U8 ||
+        !has_shape(scales, blocks))
+        return report_blocks(b, w, codes, scales);
+    const size_t first = (size_t)rows.first * (size_t)(w->n_in / 32);
+    out->data = codes->data != NULL ? codes->data + 16 * first : NULL;
+    out->scale_data = scales->data != NULL ? scales->data + first : NULL;
+    out->dtype = WEIR_MXFP4;
+    return true;
+}
+
 bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, part *out)
 {
     const weir_tensor *const tensor = f->tensor;
-    const bool is_stacked = w->n_experts > 0 && !weir_bind_is_per_expert(f),
-               is_own = has_shape(tensor, shape_of(w, is_stacked, false));
+    const bool is_stacked = w->n_experts > 0 && !weir_bind_is_per_expert(f);
+    const shape single = shape_of(w, is_stacked, false), all = shape_of(w, is_stacked, true);
+    *out = (part){ .tensor = tensor, .dtype = tensor->dtype, .change = transform_of(b, w) };
     weir_bind_mark_used(b, tensor);
-    if (!is_own && (w->fused_rows == 0 || !has_shape(tensor, shape_of(w, is_stacked, true)))) {
+    if (!weir_bind_find_scales(b, w, expert, &out->scales)) return false;
+    const bool is_split = out->scales != NULL,
+               is_own = has_shape(tensor, is_split ? codes_shape(single) : single);
+    if (!is_own && (w->fused_rows == 0 || !has_shape(tensor, is_split ? codes_shape(all) : all))) {
+        if (is_split) return report_blocks(b, w, tensor, out->scales);
         report_shape(b, w, tensor, is_stacked);
         return false;
     }
-    const int64_t rows = is_own ? w->n_rows : w->fused_rows,
-                  before = is_stacked ? expert * rows : 0;
+    const int64_t per_matrix = is_own ? w->n_rows : w->fused_rows,
+                  before = is_stacked ? expert * per_matrix : 0;
+    const int64_t n_groups = is_own ? 1 : w->n_groups;
+    const row_range rows = { .first = before + (is_own ? 0 : w->first_row / n_groups),
+                             .n = w->n_rows,
+                             .runs = { w->n_rows / n_groups, per_matrix / n_groups } };
+    out->runs = rows.runs;
+    if (is_split) return locate_blocks(b, w, tensor, rows, is_own ? single : all, out);
     size_t offset = 0;
-    if (!locate(b, w, tensor, before + (is_own ? 0 : w->first_row), &offset)) return false;
-    *out = (part){ .tensor = tensor,
-                   .data = tensor->data != NULL ? tensor->data + offset : NULL,
-                   .change = transform_of(b, w) };
+    if (!locate(b, w, tensor, rows, &offset)) return false;
+    out->data = tensor->data != NULL ? tensor->data + offset : NULL;
     return true;
 }

@@ -58,6 +58,8 @@ typedef struct weir_block_kv {
     weir_kv_geometry geometry;
     weir_rope_pairing rope; /* of its keys */
     bool no_rope; /* they are not rotated */
+    bool rope_local; /* they are rotated by weir_step_inputs.local_rope */
+    float scale; /* of the products of queries and keys */
     int64_t n_queries; /* queries per row: each has a partial result of attention */
     /* The layer keeps no rows of its own: it reads those of the latest layer before it that keeps
      * rows of this geometry. Its attention is not observed: policies evict rows by the attention of

@@ -1,12 +1,13 @@
 /* engine/model/forward.c - one step: x = embed(tokens); per layer x += mixer(norm(x)), then
  * x += ffn(norm(x)); logits = output(norm(x)) for the rows that need them. An addition is fused
- * with the norm after it, so x is complete only where it is read. */
+ * with the norm after it, so x is complete only where it is read. Scales of rows, blocks and logits
+ * cost a product per embedded element: docs/decisions/0056. */
 #include "engine/model/workspace.h"
 
 /* Computes dst = rmsnorm(src += add) over n rows; add may be NULL. */
 static weir_status norm(
     const weir_model *model, float *dst, float *src, const float *add, const float *weight,
-    int64_t n
+    float eps, int64_t n
 )
 {
     const int64_t d = model->shape.d_model;
@@ -23,8 +24,14 @@ static weir_status norm(
                                              .add_stride = d,
                                              .dst_group_stride = d,
                                              .src_group_stride = d,
-                                             .eps = (float)model->shape.norm_eps }
+                                             .eps = eps }
     );
+}
+
+/* Multiplies rows that the host can read. */
+static void scale_rows(float *x, int64_t n_elements, float scale)
+{
+    for (int64_t i = 0; i < n_elements; i++) x[i] *= scale;
 }
 
 /* Passes the residual stream to the batch's observer. */
@@ -32,13 +39,14 @@ static void show_rows(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, int64_t layer
 )
 {
+    const int64_t n = batch->n_rows * model->shape.d_model;
+    const bool is_apart = w->shown_rows != w->x, is_scaled = model->residual_scale != 1.0f;
     if (batch->observe == NULL) return;
-    if (w->shown_rows != w->x)
-        weir_stream_copy(
-            model->stream, w->shown_rows, w->x,
-            (size_t)(batch->n_rows * model->shape.d_model) * sizeof(float)
-        );
-    batch->observe(batch->user, layer, w->shown_rows);
+    /* Between layers `in` is free. */
+    float *const shown = is_apart || !is_scaled ? w->shown_rows : w->in;
+    if (shown != w->x) weir_stream_copy(model->stream, shown, w->x, (size_t)n * sizeof(float));
+    if (is_scaled) scale_rows(shown, n, model->residual_scale);
+    batch->observe(batch->user, layer, shown);
 }
 
 /* Adds the output of the last block to the residual stream. */
@@ -63,14 +71,15 @@ static weir_status enter(
 )
 {
     *in = weight != NULL ? w->in : w->x;
-    if (weight != NULL) return norm(model, w->in, w->x, pending, weight, n);
+    if (weight != NULL) return norm(model, w->in, w->x, pending, weight, model->stream_eps, n);
     return pending != NULL ? add(model, w, n) : WEIR_OK;
 }
 
 /* Applies the norm of a block's output, if it has one. */
 static weir_status leave(const weir_model *model, weir_workspace *w, const float *weight, int64_t n)
 {
-    return weight != NULL ? norm(model, w->out, w->out, NULL, weight, n) : WEIR_OK;
+    const float eps = (float)model->shape.norm_eps;
+    return weight != NULL ? norm(model, w->out, w->out, NULL, weight, eps, n) : WEIR_OK;
 }
 
 static weir_status run_layer(
@@ -110,13 +119,22 @@ weir_status weir_project_logits(const weir_model *model, const weir_workspace *w
     const weir_matmul_output logits = { .weight = model->output,
                                         .dst = w->logits,
                                         .dst_stride = model->shape.n_vocab };
-    return weir_matmul(
+    const weir_shape *const shape = &model->shape;
+    WEIR_TRY(weir_matmul(
         model->stream, &(weir_matmul_args){ .x = w->gathered,
                                             .n_rows = n,
-                                            .n_in = model->shape.d_model,
-                                            .x_stride = model->shape.d_model,
+                                            .n_in = shape->d_model,
+                                            .x_stride = shape->d_model,
                                             .n_outputs = 1,
                                             .outputs = { logits } }
+    ));
+    if (shape->logit_softcap == 0.0) return WEIR_OK;
+    return weir_softcap(
+        model->stream, &(weir_softcap_args){ .x = w->logits,
+                                             .n_rows = n,
+                                             .dim = shape->n_vocab,
+                                             .stride = shape->n_vocab,
+                                             .cap = (float)shape->logit_softcap }
     );
 }
 
@@ -130,7 +148,7 @@ static weir_status run_output(const weir_model *model, weir_workspace *w, const 
             model->stream, w->gathered + i * d, w->x + batch->logit_rows[i] * d,
             (size_t)d * sizeof(float)
         );
-    WEIR_TRY(norm(model, w->gathered, w->gathered, NULL, model->output_norm, n));
+    WEIR_TRY(norm(model, w->gathered, w->gathered, NULL, model->output_norm, model->stream_eps, n));
     return weir_project_logits(model, w, n);
 }
 
@@ -146,6 +164,8 @@ static weir_status embed(const weir_model *model, weir_workspace *w, const weir_
                                            .n_vocab = model->shape.n_vocab,
                                            .dtype = model->embedding->dtype }
     ));
+    if (model->stream_scale != 1.0f && !weir_stream_is_planning(model->stream))
+        scale_rows(w->shown_rows, batch->n_rows * d, model->stream_scale);
     if (w->x != w->shown_rows)
         weir_stream_copy(
             model->stream, w->x, w->shown_rows, (size_t)(batch->n_rows * d) * sizeof(float)

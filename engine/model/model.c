@@ -1,14 +1,10 @@
 #include "engine/model/model.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/base/checked.h"
 #include "engine/model/model_internal.h"
 #include "engine/model/rope.h"
-
-enum { ALIGNMENT = 64 };
 
 static weir_status sum_sizes(weir_model *model, weir_error *error)
 {
@@ -16,7 +12,7 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     for (size_t i = 0; i < model->n_matrices; i++) {
         const weir_weight *const weight = &model->weights[i];
         size_t bytes;
-        if (!weir_align_size(&bytes, weight->bytes, ALIGNMENT) ||
+        if (!weir_align_size(&bytes, weight->bytes, WEIR_WEIGHT_ALIGNMENT) ||
             !weir_add_size(&total, total, bytes) ||
             !weir_add_i64(&model->n_parameters, model->n_parameters, weight->n_out * weight->n_in))
             return weir_error_set(
@@ -38,21 +34,34 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     return WEIR_OK;
 }
 
-/* Called once for the scaling's own numbers, and after loading with the factors that a file may
- * have. */
-static weir_status resolve_rope(weir_model *model, weir_error *error)
+weir_status weir_model_resolve_rope(weir_model *model, weir_error *error)
 {
+    const weir_shape *const shape = &model->shape;
     if (model->frequencies == NULL)
-        model->frequencies = malloc((size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float));
+        model->frequencies = calloc(2 * weir_model_frequencies(model), sizeof(float));
     if (model->frequencies == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
     model->rope.frequencies = model->frequencies;
     WEIR_TRY(weir_rope_resolve(
-        model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory,
+        model->frequencies, &model->rope.magnitude, shape, model->arch, model->directory,
         model->rope_factors, error
     ));
+    float *const local = model->frequencies + weir_model_frequencies(model);
+    if (shape->rope_theta_local > 0.0)
+        weir_rope_frequencies(local, shape->rope_theta_local, shape->rotary_dim);
     model->near_rope = model->rope;
+    model->near_local_rope = (weir_rope_table){ .frequencies = local, .magnitude = 1.0f };
     return WEIR_OK;
+}
+
+static void set_scales(weir_model *model)
+{
+    const weir_shape *const shape = &model->shape;
+    const double residual = shape->residual_scale > 0.0 ? shape->residual_scale : 1.0,
+                 embedding = shape->embedding_scale > 0.0 ? shape->embedding_scale : 1.0;
+    model->residual_scale = (float)residual;
+    model->stream_scale = (float)(embedding / residual);
+    model->stream_eps = (float)(shape->norm_eps / (residual * residual));
 }
 
 weir_status weir_model_bind(
@@ -78,6 +87,7 @@ weir_status weir_model_bind(
             weir_arch_gguf_prefix(directory), error
         );
     if (status != WEIR_OK) goto done;
+    set_scales(model);
     const size_t n_layers = (size_t)model->shape.n_layers,
                  n_tensors = weir_tensor_directory_count(directory),
                  n_more =
@@ -91,7 +101,7 @@ weir_status weir_model_bind(
     status = weir_plan_layers(model, error);
     if (status == WEIR_OK) status = weir_open_slots(model, error);
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
-    if (status == WEIR_OK) status = resolve_rope(model, error);
+    if (status == WEIR_OK) status = weir_model_resolve_rope(model, error);
     if (status == WEIR_OK) status = sum_sizes(model, error);
 done:
     if (status != WEIR_OK)
@@ -120,130 +130,11 @@ size_t weir_model_tensor_index(const weir_model *model, const weir_tensor *tenso
     return before + (size_t)(tensor - weir_tensor_directory_at(directory, 0));
 }
 
-static weir_status load_vector(
-    const bound_vector *vector, float *dst, const char *path, weir_error *error
-)
-{
-    const weir_tensor *const tensor = vector->tensor;
-    *vector->slot = dst;
-    for (int64_t i = 0; tensor == NULL && i < vector->count; i++) dst[i] = vector->initial;
-    if (tensor == NULL) return WEIR_OK;
-    if (weir_dequantise(dst, vector->data, tensor->dtype, vector->count) != WEIR_OK)
-        return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "%s: tensor %s has type %s", path, tensor->name,
-            weir_dtype_of(tensor->dtype).name
-        );
-    for (int64_t i = 0; i < vector->count; i++) {
-        switch (vector->transform) {
-        case TRANSFORM_NONE: break;
-        case TRANSFORM_ONE_PLUS: dst[i] += 1.0f; break;
-        case TRANSFORM_NEG_EXP: dst[i] = -expf(dst[i]); break;
-        }
-        if (!isfinite(dst[i]))
-            return weir_error_set(
-                error, WEIR_EFORMAT, "%s: tensor %s holds a number that is not finite", path,
-                tensor->name
-            );
-    }
-    return WEIR_OK;
-}
-
-static weir_status load_vectors(weir_model *model, float *dst, weir_error *error)
-{
-    for (size_t i = 0; i < model->n_vectors; i++) {
-        const weir_tensor_directory *const directory =
-            weir_model_directory_of(model, model->vectors[i].tensor);
-        WEIR_TRY(load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error)
-        );
-        dst += (model->vectors[i].count + 15) / 16 * 16;
-    }
-    return WEIR_OK;
-}
-
-/* Bytes of RoPE's frequencies for a device's kernels; otherwise they read the host's. */
-static size_t near_frequency_bytes(const weir_model *model)
+size_t weir_model_near_frequency_bytes(const weir_model *model)
 {
     return weir_stream_device(model->stream) != NULL
-               ? (size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float)
+               ? 2 * weir_model_frequencies(model) * sizeof(float)
                : 0;
-}
-
-/* The vectors were read to host memory, where RoPE's factors are needed first; copies them to their
- * final place. */
-static weir_status move_vectors(weir_model *model, const float *from, weir_error *error)
-{
-    const size_t bytes = near_frequency_bytes(model);
-    weir_ledger_copy(model->ledger, model->vector_memory, from, model->vector_bytes);
-    for (size_t i = 0; i < model->n_vectors; i++) {
-        const float **const slot = model->vectors[i].slot;
-        *slot = (const float *)model->vector_memory + (*slot - from);
-    }
-    WEIR_TRY(weir_ledger_alloc_device(
-        model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS, bytes, error
-    ));
-    weir_ledger_copy(model->ledger, model->near_frequencies, model->frequencies, bytes);
-    model->near_rope.frequencies = model->near_frequencies;
-    return WEIR_OK;
-}
-
-/* Loads norms, biases and RoPE's frequencies. */
-static weir_status load_small(weir_model *model, weir_error *error)
-{
-    const bool is_apart = weir_ledger_device(model->ledger) != NULL;
-    float *const vectors = is_apart ? calloc(1, model->vector_bytes + 1) : model->vector_memory;
-    if (vectors == NULL && model->vector_bytes > 0)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for the model's vectors");
-    weir_status status = load_vectors(model, vectors, error);
-    if (status == WEIR_OK && model->rope_factors != NULL) status = resolve_rope(model, error);
-    if (status == WEIR_OK && is_apart) status = move_vectors(model, vectors, error);
-    if (is_apart) free(vectors);
-    return status;
-}
-
-static weir_status load_matrices(
-    weir_model *model, weir_progress progress, void *user, weir_error *error
-)
-{
-    char *dst = model->weight_memory;
-    size_t done = 0;
-    for (size_t i = 0; i < model->n_matrices; i++) {
-        weir_weight *const weight = &model->weights[i];
-        const bound_matrix *const matrix = &model->matrices[i];
-        const weir_tensor *const tensor = matrix->tensor;
-        const weir_matrix_source source = { .data = matrix->data,
-                                            .n_out = weight->n_out,
-                                            .n_in = weight->n_in,
-                                            .dtype = tensor->dtype };
-        if (progress != NULL) progress(user, done, model->weight_bytes);
-        const weir_status status = weir_weight_load(weight, model->stream, &source, dst, error);
-        if (status != WEIR_OK)
-            return weir_error_prefix(
-                error, status, "%s: tensor %s",
-                weir_tensor_directory_path(weir_model_directory_of(model, tensor)), tensor->name
-            );
-        if (matrix->is_last) weir_tensor_release(weir_model_directory_of(model, tensor), tensor);
-        const size_t bytes = (weight->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        dst += bytes;
-        done += bytes;
-    }
-    if (progress != NULL) progress(user, model->weight_bytes, model->weight_bytes);
-    return WEIR_OK;
-}
-
-weir_status weir_model_load(
-    weir_model *model, weir_ledger *ledger, weir_progress progress, void *user, weir_error *error
-)
-{
-    WEIR_ASSERT(model->ledger == NULL);
-    model->ledger = ledger;
-    WEIR_TRY(weir_ledger_alloc_device(
-        ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes, error
-    ));
-    WEIR_TRY(weir_ledger_alloc_device(
-        ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error
-    ));
-    WEIR_TRY(load_small(model, error));
-    return load_matrices(model, progress, user, error);
 }
 
 void weir_model_close(weir_model *model)
@@ -259,7 +150,7 @@ void weir_model_close(weir_model *model)
         );
         weir_ledger_free_device(
             model->ledger, model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
-            near_frequency_bytes(model)
+            weir_model_near_frequency_bytes(model)
         );
     }
     for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
@@ -283,7 +174,7 @@ const weir_shape *weir_model_shape(const weir_model *model) { return &model->sha
 const char *weir_model_arch(const weir_model *model) { return model->arch->name; }
 size_t weir_model_weight_bytes(const weir_model *model)
 {
-    return model->weight_bytes + model->vector_bytes + near_frequency_bytes(model);
+    return model->weight_bytes + model->vector_bytes + weir_model_near_frequency_bytes(model);
 }
 int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
 bool weir_model_tied(const weir_model *model)
@@ -328,6 +219,12 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
 }
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
+
+const float *weir_model_local_frequencies(const weir_model *model)
+{
+    return model->shape.rope_theta_local > 0.0 ? model->frequencies + weir_model_frequencies(model)
+                                               : NULL;
+}
 
 bool weir_model_keeps_logits(const weir_model *model)
 {

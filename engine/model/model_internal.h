@@ -5,10 +5,26 @@
 
 typedef enum transform { TRANSFORM_NONE, TRANSFORM_ONE_PLUS, TRANSFORM_NEG_EXP } transform;
 
+/* Rows r of a slot in its tensor: r / length * stride + r % length, counted from its first. */
+typedef struct weir_row_runs {
+    int64_t length, stride;
+} weir_row_runs;
+
+static inline int64_t weir_row_at(weir_row_runs runs, int64_t row)
+{
+    return row / runs.length * runs.stride + row % runs.length;
+}
+
 /* A matrix to pack, or a vector to convert, at load. A tensor may hold several of them. */
 typedef struct bound_matrix {
     const weir_tensor *tensor;
     const unsigned char *data; /* in the tensor */
+    /* MXFP4 in two tensors: `tensor` has the codes of blocks, [.., inputs / 32, 16], each byte
+     * elements 2 j and 2 j + 1; `scales` the exponents, [.., inputs / 32]. Otherwise NULL. */
+    const weir_tensor *scales;
+    const unsigned char *scale_data; /* in `scales` */
+    weir_row_runs runs;
+    weir_dtype dtype; /* of the matrix */
     int64_t expert; /* index in the slot's array; 0 in other slots */
     bool is_last; /* of the tensor */
 } bound_matrix;
@@ -18,7 +34,9 @@ typedef struct bound_vector {
     const weir_tensor *tensor;
     const unsigned char *data; /* in the tensor */
     int64_t count;
+    weir_row_runs runs; /* of elements */
     transform transform;
+    float scale; /* factor of all elements, after the transform; 0: none */
     float initial; /* of all elements, if there is no tensor */
 } bound_vector;
 
@@ -43,6 +61,10 @@ struct weir_model {
     weir_activations activations;
     weir_kv_format state_format;
     weir_shape shape;
+    /* The residual stream is kept divided by residual_scale, so blocks add what they compute as it
+     * is: rows enter it times stream_scale, and their norms have stream_eps
+     * (docs/decisions/0056). Both scales are 1 without one. */
+    float residual_scale, stream_scale, stream_eps;
     layer *layers;
     weir_kv_geometry *geometry; /* [kv_layers], with first_head set */
     weir_kv_reader *readers; /* [n_readers] */
@@ -57,8 +79,9 @@ struct weir_model {
     const weir_tensor *embedding;
     const weir_weight *output;
     const float *output_norm, *rope_factors;
-    weir_rope_table rope, near_rope; /* near_rope: for kernels */
-    float *frequencies;
+    /* near_*: for kernels. local_rope: from rope_theta_local, without scaling. */
+    weir_rope_table rope, near_rope, near_local_rope;
+    float *frequencies; /* of rope, then of local_rope */
 
     weir_ledger *ledger; /* of the memory below */
     /* Owned, near the kernels; near_frequencies only with a device. */
@@ -76,12 +99,34 @@ const weir_tensor_directory *weir_model_directory_of(
 /* The index of the tensor among those of the directory, then of the adapter. */
 size_t weir_model_tensor_index(const weir_model *model, const weir_tensor *tensor);
 
+/* model.c */
+
+enum { WEIR_WEIGHT_ALIGNMENT = 64 }; /* of the weights in weight_memory */
+
+/* Places for the frequencies of one RoPE table. */
+static inline size_t weir_model_frequencies(const weir_model *model)
+{
+    return (size_t)(model->shape.rotary_dim / 2 + 1);
+}
+/* Bytes of RoPE's frequencies for a device's kernels; 0: they read the host's. */
+size_t weir_model_near_frequency_bytes(const weir_model *model);
+/* Called once for the scaling's own numbers, and after loading with the factors that a file may
+ * have. */
+WEIR_MUST_CHECK weir_status weir_model_resolve_rope(weir_model *model, weir_error *error);
+
 /* layers.c: shapes that the arch file must have; the layers; space for what they bind. */
 WEIR_MUST_CHECK weir_status weir_require_shapes(
     const weir_model *model, const char *const *names, const char *who, weir_error *error
 );
 WEIR_MUST_CHECK weir_status weir_plan_layers(weir_model *model, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_open_slots(weir_model *model, weir_error *error);
+
+/* gather.c: matrices whose rows are not one after another in a tensor, or whose blocks have two. */
+bool weir_matrix_is_scattered(const bound_matrix *matrix, int64_t n_out);
+/* Writes n_out rows of n_in elements one after another, in the blocks of GGUF. */
+void weir_matrix_gather(
+    unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in
+);
 
 /* bind.c */
 WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);

@@ -92,6 +92,12 @@ static weir_status find_group(
     return WEIR_OK;
 }
 
+void weir_rope_frequencies(float *frequencies, double theta, int64_t rotary_dim)
+{
+    for (int64_t i = 0; i < rotary_dim / 2; i++)
+        frequencies[i] = (float)pow(theta, -2.0 * (double)i / (double)rotary_dim);
+}
+
 static void scale_llama3(
     float *frequencies, int64_t half, double factor, double low, double high, double original
 )
@@ -149,21 +155,28 @@ static weir_status apply_llama3(
     return WEIR_OK;
 }
 
+/* Whether the ends of YaRN's ramp are whole dimensions: as the file, else the arch file says. */
+static bool truncates(const scaling *s, const weir_arch *arch)
+{
+    char full[512];
+    weir_meta own;
+    bool out = true;
+    (void)weir_toml_bool(weir_toml_get(weir_toml_get(arch->root, "rope"), "truncate"), &out);
+    if (lookup(s, full, "truncate", NULL, &own) && own.type == WEIR_META_BOOL) return own.boolean;
+    return out;
+}
+
 static weir_status apply_yarn(
-    scaling *s, float *frequencies, float *magnitude, const weir_shape *shape, double factor,
-    double original, weir_error *error
+    scaling *s, float *frequencies, float *magnitude, const weir_shape *shape,
+    const weir_arch *arch, double factor, double original, weir_error *error
 )
 {
     const char *const path = weir_tensor_directory_path(s->directory);
-    char full[512];
-    weir_meta truncate;
-    const bool exact = lookup(s, full, "truncate", NULL, &truncate) &&
-                       truncate.type == WEIR_META_BOOL && !truncate.boolean;
     const yarn y = { .factor = factor,
                      .original = original,
                      .beta_fast = number(s, "beta_fast", "yarn_beta_fast", 32.0),
                      .beta_slow = number(s, "beta_slow", "yarn_beta_slow", 1.0),
-                     .truncate = !exact };
+                     .truncate = truncates(s, arch) };
     const double scale = number(s, "mscale", NULL, 0.0),
                  all = number(s, "mscale_all_dim", NULL, 0.0);
     if (!(y.beta_slow > 0.0) || !(y.beta_fast >= y.beta_slow) || !isfinite(y.beta_fast))
@@ -181,7 +194,8 @@ static weir_status apply_yarn(
     const double derived = scale != 0.0 && all != 0.0
                                ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all)
                                : yarn_magnitude(factor, 1.0);
-    const double wanted = number(s, "attention_factor", "attn_factor", derived);
+    const double named = number(s, NULL, "yarn_attn_factor", derived),
+                 wanted = number(s, "attention_factor", "attn_factor", named);
     if (!(wanted > 0.0 && wanted < 1e6))
         return weir_error_set(
             error, WEIR_EFORMAT, "%s: YaRN's factor on cos and sin is %g, out of range", path,
@@ -229,9 +243,7 @@ weir_status weir_rope_resolve(
     );
 
     *magnitude = 1.0f;
-    for (int64_t i = 0; i < half; i++)
-        frequencies[i] =
-            (float)pow(shape->rope_theta, -2.0 * (double)i / (double)shape->rotary_dim);
+    weir_rope_frequencies(frequencies, shape->rope_theta, shape->rotary_dim);
     if (!(factor > 0.0 && factor < 1e6) || !(original >= 1.0 && original < 1e12))
         return weir_error_set(
             error, WEIR_EFORMAT,
@@ -245,7 +257,7 @@ weir_status weir_rope_resolve(
     } else if (strcmp(type, "llama3") == 0) {
         WEIR_TRY(apply_llama3(&s, frequencies, half, factor, original, error));
     } else if (strcmp(type, "yarn") == 0) {
-        WEIR_TRY(apply_yarn(&s, frequencies, magnitude, shape, factor, original, error));
+        WEIR_TRY(apply_yarn(&s, frequencies, magnitude, shape, arch, factor, original, error));
     } else if (strcmp(type, "default") != 0 && strcmp(type, "none") != 0) {
         char shown[80];
         return weir_error_set(

@@ -18,6 +18,9 @@ WEIR_MUST_CHECK weir_status weir_rope_resolve(
     const weir_tensor_directory *directory, const float *factors, weir_error *error
 );
 
+/* frequencies [rotary_dim / 2]: theta^(-2i / rotary_dim), without scaling. */
+void weir_rope_frequencies(float *frequencies, double theta, int64_t rotary_dim);
+
 #ifdef __cplusplus
 }
 #endif

@@ -180,6 +180,7 @@ weir_step weir_step_of(
                                 .positions = w->near_positions,
                                 .is_prompt = w->is_prompt,
                                 .rope = model->near_rope,
+                                .local_rope = model->near_local_rope,
                                 .rounds = w->rounds,
                                 .n_rounds = w->n_rounds },
                         .out = { .x = w->out, .scratch = w->scratch },

@@ -45,6 +45,12 @@ static double field_value(const weir_shape *shape, const field *f)
     return f->is_integer ? (double)*(const int64_t *)at : *(const double *)at;
 }
 
+int64_t weir_shape_integer(const weir_shape *shape, const char *name)
+{
+    const field *const f = find_field(name, strlen(name));
+    return f != NULL && f->is_integer ? (int64_t)field_value(shape, f) : 0;
+}
+
 static bool meta_number(const weir_meta *meta, double *out)
 {
     switch (meta->type) {
@@ -132,6 +138,17 @@ static bool read_factor(const reader *r, const weir_toml_node *source, const cha
     return true;
 }
 
+/* Rows of the tensor with this full name. */
+static bool read_rows(const reader *r, const weir_toml_node *node, double *out)
+{
+    const char *const name = weir_toml_string(node, NULL);
+    const weir_tensor *const tensor =
+        name != NULL ? weir_tensor_directory_find(r->directory, name) : NULL;
+    if (tensor == NULL || tensor->n_dims < 1) return false;
+    *out = (double)tensor->shape[0];
+    return true;
+}
+
 static bool read_source(const reader *r, const weir_toml_node *source, double *out)
 {
     double other;
@@ -146,6 +163,7 @@ static bool read_source(const reader *r, const weir_toml_node *source, double *o
         }
         return read_factor(r, source, "gguf_times", out);
     }
+    if (read_rows(r, weir_toml_get(source, "hf_rows"), out)) return true;
     if (!read_keys(r, weir_toml_get(source, "hf"), out))
         return read_default(r, weir_toml_get(source, "default"), out);
     return read_factor(r, source, "hf_times", out);
@@ -179,6 +197,8 @@ static void read_entry(const reader *r, const char *name, const weir_toml_node *
         (void)!weir_buffer_text(r->problems, ")");
         return;
     }
+    double power;
+    if (weir_toml_float(weir_toml_get(source, "power"), &power)) value = pow(value, power);
     if (!(value >= f->least && value <= f->most) || (f->is_integer && value != floor(value))) {
         (void)!weir_buffer_format(
             r->problems, "; %s is %g, allowed is %g to %g", name, value, f->least, f->most

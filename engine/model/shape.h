@@ -32,12 +32,20 @@ extern "C" {
     X(gdn_v_heads, 1, 4096)                                                                        \
     X(gdn_k_dim, 1, 4096)                                                                          \
     X(gdn_v_dim, 1, 4096)                                                                          \
-    X(gdn_taps, 1, 8) /* width of the causal convolution              */
+    X(gdn_taps, 1, 8) /* width of the causal convolution              */                           \
+    X(conv_taps, 1, 8) /* of short convolutions                        */
 
 #define WEIR_SHAPE_NUMBERS(X)                                                                      \
     X(norm_eps, 0.0, 1.0)                                                                          \
     X(expert_scale, 0.0, 1e6) /* factor of the experts' weights; 0: none */                        \
-    X(rope_theta, 1e-3, 1e12)
+    X(embedding_scale, 0.0, 1e6) /* factor of embedded rows; 0: none */                            \
+    X(residual_scale, 0.0, 1e6) /* factor of what blocks add to the stream; 0: none */             \
+    X(logit_scale, 0.0, 1e6) /* factor of logits; 0: none */                                       \
+    X(logit_softcap, 0.0, 1e6) /* 0: none */                                                       \
+    X(attention_softcap, 0.0, 1e6) /* of scores; 0: none */                                        \
+    X(attention_scale, 0.0, 1e6) /* factor of q . k; 0: 1 / sqrt(head_dim) */                      \
+    X(rope_theta, 1e-3, 1e12)                                                                      \
+    X(rope_theta_local, 1e-3, 1e12) /* of layers with rope_local */
 
 typedef struct weir_shape {
 #define X(name, least, most) int64_t name;
@@ -51,12 +59,17 @@ typedef struct weir_shape {
 
 /* The names of the shapes. Returns NULL past the last. */
 const char *weir_shape_name(size_t index);
+/* An integer by its name; 0: there is none. */
+int64_t weir_shape_integer(const weir_shape *shape, const char *name);
 
 /* Reads every entry of the [shape] table. A source is
  *   { gguf = KEY or [KEYS], gguf_minus = KEY, gguf_over = KEY, gguf_times = SHAPE, hf = PATH or
- *   [PATHS], hf_times = SHAPE, default = NUMBER | "SHAPE" | "SHAPE / SHAPE" }
- * GGUF keys get the architecture's prefix; an array (per-layer heads) counts as its largest
- * element. Entries may use earlier ones. All missing and bad numbers are reported at once. */
+ *   [PATHS], hf_times = SHAPE, hf_rows = TENSOR, default = NUMBER | "SHAPE" | "SHAPE / SHAPE",
+ *   power = NUMBER }
+ * `hf_rows` is the number of rows of a tensor, for what config.json does not say. `power` is an
+ * exponent of the value, wherever it comes from. GGUF keys get the architecture's prefix; an array
+ * (per-layer heads) counts as its largest element. Entries may use earlier ones. All missing and
+ * bad numbers are reported at once. */
 WEIR_MUST_CHECK weir_status weir_shape_resolve(
     weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
     const char *gguf_prefix, weir_error *error

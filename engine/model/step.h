@@ -77,7 +77,7 @@ typedef struct weir_step_inputs {
     const float *x; /* [n_rows, d_model] after the layer's norm */
     const int32_t *positions; /* [n_rows] */
     const bool *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
-    weir_rope_table rope;
+    weir_rope_table rope, local_rope; /* local_rope: of layers with rope_local */
     const weir_recurrent_round *rounds; /* [n_rounds] of this layer's state */
     int64_t n_rounds;
 } weir_step_inputs;

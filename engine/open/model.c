@@ -211,6 +211,7 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
         ));
     else
         WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
+    weir_arch_set_keep(engine->archs, arch);
     if (engine->config.model.adapter[0] != '\0') WEIR_TRY(open_adapter(engine, error));
     WEIR_TRY(bind_model(engine, arch, error));
     WEIR_TRY(check_chunk(engine, error));

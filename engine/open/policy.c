@@ -1,7 +1,6 @@
 /* engine/open/policy.c - opens the policy of [kv.policy], with what policies need to know of the
  * model. */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "engine/base/checked.h"
@@ -56,6 +55,7 @@ static bool are_alike(const weir_block_kv *first, const weir_model *model)
         const weir_block_kv *const kv = weir_model_layer_kv(model, i);
         if (kv == NULL || !kv->watched) continue;
         are = are && kv->n_queries == first->n_queries && kv->no_rope == first->no_rope &&
+              kv->rope_local == first->rope_local &&
               kv->geometry.n_heads == first->geometry.n_heads &&
               kv->geometry.key_dim == first->geometry.key_dim &&
               kv->geometry.value_dim == first->geometry.value_dim;
@@ -100,7 +100,7 @@ weir_status weir_policies_open(
                               .is_interleaved = kv->rope == WEIR_ROPE_PAIRS,
                               .frequencies = policies->frequencies,
                               .rope_magnitude = 1.0f,
-                              .scale = 1.0f / sqrtf((float)kv->geometry.key_dim) };
+                              .scale = kv->scale };
     policies->service.layers = policies->layers;
     weir_policies_set_rope(policies, parts->model);
     const char *const own = policies->service.options.calibration,

@@ -102,6 +102,30 @@ static inline void weir_dequantise_block_iq4_xs(
     }
 }
 
+/* Twice the values of FP4 (e2m1), which are integers. */
+static const int8_t weir_fp4_doubled[16] = {
+    0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+};
+
+/* 2^(exponent - 128): half of a block's scale. */
+static inline float weir_e8m0_half(uint8_t exponent)
+{
+    return weir_f32_from_bits(
+        exponent < 2 ? (uint32_t)0x200000 << exponent : (uint32_t)(exponent - 1) << 23
+    );
+}
+
+static inline void weir_dequantise_block_mxfp4(
+    float *__restrict dst, const weir_block_mxfp4 *__restrict block
+)
+{
+    const float half = weir_e8m0_half(block->exponent);
+    for (int i = 0; i < 16; i++) {
+        dst[i] = half * (float)weir_fp4_doubled[block->q[i] & 15];
+        dst[i + 16] = half * (float)weir_fp4_doubled[block->q[i] >> 4];
+    }
+}
+
 /* Elements 16 j .. 16 j + 15 share scale j and sit in 16 consecutive bytes: half j / 8 of the
  * block, bit pair j / 2 % 4. */
 static inline void weir_dequantise_block_q2_k(

@@ -28,6 +28,7 @@
     X(Q5_1, "q5_1", 32, 24, true)                                                                  \
     X(IQ4_NL, "iq4_nl", 32, 18, true)                                                              \
     X(IQ4_XS, "iq4_xs", 256, 136, true)                                                            \
+    X(MXFP4, "mxfp4", 32, 17, true)                                                                \
     X(Q2_K, "q2_k", 256, 84, true)                                                                 \
     X(Q3_K, "q3_k", 256, 110, true)                                                                \
     X(Q4_K, "q4_k", 256, 144, true)                                                                \

@@ -40,6 +40,9 @@ typedef struct weir_block_iq4_xs {
     uint16_t d, scales_high;
     uint8_t scales_low[4], q[128];
 } weir_block_iq4_xs;
+typedef struct weir_block_mxfp4 {
+    uint8_t exponent, q[16]; /* 2^(exponent - 127) */
+} weir_block_mxfp4;
 typedef struct weir_block_q2_k {
     uint8_t scales[16], q[64];
     uint16_t d, dmin;
@@ -69,6 +72,7 @@ WEIR_STATIC_ASSERT(sizeof(weir_block_q5_0) == 22, "q5_0");
 WEIR_STATIC_ASSERT(sizeof(weir_block_q5_1) == 24, "q5_1");
 WEIR_STATIC_ASSERT(sizeof(weir_block_iq4_nl) == 18, "iq4_nl");
 WEIR_STATIC_ASSERT(sizeof(weir_block_iq4_xs) == 136, "iq4_xs");
+WEIR_STATIC_ASSERT(sizeof(weir_block_mxfp4) == 17, "mxfp4");
 WEIR_STATIC_ASSERT(sizeof(weir_block_q2_k) == 84, "q2_k");
 WEIR_STATIC_ASSERT(sizeof(weir_block_q3_k) == 110, "q3_k");
 WEIR_STATIC_ASSERT(sizeof(weir_block_q4_k) == 144, "q4_k");

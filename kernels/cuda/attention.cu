@@ -336,6 +336,8 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (weir_kv_is_rotated(args->k_format) && (args->key_dim < 32 || args->value_dim < 32))
         return "rotated rows of 16 dims";
     if (first.k != others.k || first.v != others.v) return "reads all pages in one format";
+    if (args->sink_logits) return "sink logits";
+    if (args->softcap > 0) return "soft cap";
     if (args->key_dim > 256 || args->value_dim > 256) return "head wider than 256";
     if (args->value_dim % 8 != 0) return "value_dim % 8 != 0";
     for (int64_t s = 0; s < args->n_segments; s++)

@@ -214,7 +214,8 @@ weir_dtype weir_cuda_dtype(weir_dtype file, bool exact)
     switch (file) {
     case WEIR_F64: return WEIR_F32;
     case WEIR_F8_E4M3:
-    case WEIR_F8_E5M2: return WEIR_BF16;
+    case WEIR_F8_E5M2:
+    case WEIR_MXFP4: return WEIR_BF16;
     default: return file;
     }
 }

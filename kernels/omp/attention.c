@@ -165,8 +165,8 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
 
 /* ---- the second region: partials of one (token, head), splits ascending ---------------------- */
 WEIR_INLINE void merge_row(
-    const attention_call *call, float *out, float *partials, float *lse, const float *partial,
-    int32_t n_splits, int tid
+    const attention_call *call, int64_t head, float *out, float *partials, float *lse,
+    const float *partial, int32_t n_splits, int tid
 )
 {
     const int64_t value_dim = call->value_dim;
@@ -188,7 +188,9 @@ WEIR_INLINE void merge_row(
             started = true;
         }
         if (call->is_last)
-            lane_store_part(out + first, value * (1.0f / sum), value_dim - first);
+            lane_store_part(
+                out + first, value * close_row(call, head, &maximum, &sum), value_dim - first
+            );
         else
             lane_store_part(partials + PARTIAL_HEAD + first, value, value_dim - first);
     }
@@ -218,7 +220,8 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
                                         : NULL;
             float *const lse = call->lse ? call->lse + row * call->n_heads + head : NULL;
             merge_row(
-                call, call->out + row * call->out_stride + head * call->value_dim, partials, lse,
+                call, head, call->out + row * call->out_stride + head * call->value_dim, partials,
+                lse,
                 call->split_partials + split_partials +
                     u * plan.n_splits * partial_floats(call->value_dim),
                 plan.n_splits, tid
@@ -253,6 +256,7 @@ static attention_call call_of(const weir_attention_args *args)
                              .partials = args->partials,
                              .lse = args->lse,
                              .q = args->q,
+                             .sink_logits = args->sink_logits,
                              .segments = args->segments,
                              .n_segments = args->n_segments,
                              .n_heads = args->n_heads,
@@ -267,6 +271,7 @@ static attention_call call_of(const weir_attention_args *args)
                              .first_split = args->partials ? args->first_split : 0,
                              .end_split = args->partials ? args->end_split : INT32_MAX,
                              .scale = args->scale * 1.44269504f,
+                             .softcap = args->softcap * 1.44269504f,
                              .k_format = args->k_format,
                              .v_format = args->v_format,
                              .k_sinks = args->sinks.pair.k,
@@ -330,7 +335,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
      * device's. */
     float *const out = args->out, *const split_partials = context->scratch,
                  *const partials = args->partials, *const lse = args->lse;
-    const float *const q = args->q;
+    const float *const q = args->q, *const sink_logits = args->sink_logits;
     const weir_kv_segment *const segments = args->segments;
     const int64_t n_segments = args->n_segments, n_heads = args->n_heads,
                   n_kv_heads = args->n_kv_heads, key_dim = args->key_dim;
@@ -339,17 +344,17 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     const int64_t out_stride = args->out_stride, group = plan_call.group;
     const int32_t window = plan_call.window, first_split = plan_call.first_split,
                   end_split = plan_call.end_split;
-    const float scale = plan_call.scale;
+    const float scale = plan_call.scale, softcap = plan_call.softcap;
     const weir_kv_format k_format = args->k_format, v_format = args->v_format,
                          k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
     const int32_t n_sinks = args->sinks.n_pages;
     const bool is_last = plan_call.is_last;
 #define CALL                                                                                       \
-    { out,        split_partials, partials,    lse,       q,         segments, n_segments,         \
-      n_heads,    n_kv_heads,     group,       key_dim,   value_dim, q_stride, q_head_stride,      \
-      out_stride, window,         first_split, end_split, scale,     k_format, v_format,           \
-      k_sinks,    v_sinks,        n_sinks,     is_last }
-    TEAMS(n_units, out, split_partials, partials, lse, q, segments)
+    { out,           split_partials, partials,   lse,         q,         sink_logits, segments,    \
+      n_segments,    n_heads,        n_kv_heads, group,       key_dim,   value_dim,   q_stride,    \
+      q_head_stride, out_stride,     window,     first_split, end_split, scale,       softcap,     \
+      k_format,      v_format,       k_sinks,    v_sinks,     n_sinks,   is_last }
+    TEAMS(n_units, out, split_partials, partials, lse, q, sink_logits, segments)
     {
         team_memory team;
         const attention_call shared =
@@ -367,7 +372,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     }
     if (n_merges == 0) return WEIR_OK;
 
-    TEAMS(n_merges, out, split_partials, partials, lse, q, segments)
+    TEAMS(n_merges, out, split_partials, partials, lse, q, sink_logits, segments)
     {
         TEAM_LANES
         {

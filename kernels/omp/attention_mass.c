@@ -16,7 +16,7 @@ typedef struct mass_call {
     const float *q, *lse;
     const weir_attention_mass_segment *segments;
     int64_t n_segments, n_heads, n_kv_heads, group, key_dim, q_stride, q_head_stride;
-    float scale; /* times log2(e) */
+    float scale, softcap; /* times log2(e); softcap: 0: none */
     weir_kv_format k_format, k_sinks; /* the first n_sinks pages have k_sinks */
     int32_t n_sinks;
 } mass_call;
@@ -258,6 +258,7 @@ WEIR_INLINE void observe_block(
         const tile_source next = slot + TILE < end ? key_source(call, unit, slot + TILE, own) : k;
         if (is_rotated(call)) use_rotated_keys(&team->tile, &k, call->key_dim, tid);
         score_tile(&team->tile, blocks, &k, &next, call->key_dim, n_blocks, LANE_ROWS, tid);
+        if (call->softcap > 0.0f) cap_scores(blocks, call->softcap, n_blocks, LANE_ROWS);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
             weigh_rows(team, blocks + b, b, slot, tid);
         TEAM_BARRIER
@@ -324,7 +325,7 @@ static weir_status WEIR_K(attention_mass)(const weir_kernel_context *context, co
                   n_kv_heads = args->n_kv_heads, key_dim = args->key_dim;
     const int64_t group = n_heads / n_kv_heads, q_stride = args->q_stride,
                   q_head_stride = args->q_head_stride;
-    const float scale = args->scale * 1.44269504f;
+    const float scale = args->scale * 1.44269504f, softcap = args->softcap * 1.44269504f;
     const weir_kv_format k_format = args->k_format, k_sinks = args->sinks.pair.k;
     const int32_t n_sinks = args->sinks.n_pages;
     const mass_call plan_call = { .n_kv_heads = n_kv_heads };
@@ -335,9 +336,9 @@ static weir_status WEIR_K(attention_mass)(const weir_kernel_context *context, co
     TEAMS(n_units, q, lse, segments)
     {
         mass_memory team;
-        const mass_call shared = { q,          lse,      segments, n_segments, n_heads,
-                                   n_kv_heads, group,    key_dim,  q_stride,   q_head_stride,
-                                   scale,      k_format, k_sinks,  n_sinks };
+        const mass_call shared = { q,          lse,     segments, n_segments, n_heads,
+                                   n_kv_heads, group,   key_dim,  q_stride,   q_head_stride,
+                                   scale,      softcap, k_format, k_sinks,    n_sinks };
         TEAM_LANES
         {
             mass_call call = shared;

@@ -7,12 +7,12 @@
 typedef struct attention_call {
     /* partials: NULL: one call does everything; lse: NULL: not requested. */
     float *out, *split_partials, *partials, *lse;
-    const float *q;
+    const float *q, *sink_logits; /* sink_logits: NULL: none */
     const weir_kv_segment *segments;
     int64_t n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride,
         out_stride;
     int32_t window, first_split, end_split;
-    float scale; /* times log2(e) */
+    float scale, softcap; /* times log2(e); softcap: 0: none */
     /* The first n_sinks pages have the last two. */
     weir_kv_format k_format, v_format, k_sinks, v_sinks;
     int32_t n_sinks;

@@ -6,6 +6,7 @@
  * predicted branch per thousands of products. */
 #pragma once
 #include "kernels/omp/attention_formats.h"
+#include "kernels/omp/tanh.h"
 
 enum {
     SPLIT = WEIR_ATTENTION_SPLIT,
@@ -93,6 +94,19 @@ WEIR_INLINE int64_t token_of(int v, int tid)
 WEIR_INLINE int chains_of(const int rows)
 {
     return LANE_WIDTH == 1 ? 1 : LANE_ROWS / rows < MORE_CHAINS ? LANE_ROWS / rows : MORE_CHAINS;
+}
+
+/* Caps scores; cap: in their units. */
+WEIR_INLINE void cap_scores(row_block *blocks, float cap, int n_blocks, const int rows)
+{
+    for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
+        UNROLL
+        for (int r = 0; r < rows / ROW_THREADS; r++) {
+            UNROLL
+            for (int v = 0; v < TILE_VECTORS; v++)
+                blocks[b].score[r][v] = lane_tanh(blocks[b].score[r][v] / cap) * cap;
+        }
+    }
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */

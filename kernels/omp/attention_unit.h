@@ -188,6 +188,7 @@ WEIR_INLINE void walk_split(
         );
         if (is_rotated(call, WEIR_KV_K)) use_rotated_keys(team, &k, call->key_dim, tid);
         score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
+        if (call->softcap > 0.0f) cap_scores(blocks, call->softcap, n_blocks, rows);
         if (READS_CODED && unit->logits)
             keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
@@ -235,9 +236,19 @@ WEIR_INLINE void partials_of_rows(
     }
 }
 
+/* The sink logit of a query head joins maximum and sum of a row. Returns the factor of its
+ * values. */
+WEIR_INLINE float close_row(const attention_call *call, int64_t head, float *maximum, float *sum)
+{
+    float keep = 1.0f, add;
+    if (call->sink_logits)
+        (void)merge_weights(maximum, sum, call->sink_logits[head] * 1.44269504f, 1.0f, &keep, &add);
+    return keep / *sum;
+}
+
 WEIR_INLINE void write_block(
-    const attention_call *call, const attention_unit *unit, const row_total *total,
-    int64_t first_row, const int width, const int rows, int tid
+    const attention_call *call, const attention_unit *unit, row_total *total, int64_t first_row,
+    const int width, const int rows, int tid
 )
 {
     UNROLL
@@ -247,12 +258,12 @@ WEIR_INLINE void write_block(
         const int64_t token = unit->segment->first_row + row / call->group,
                       head = unit->head * call->group + row % call->group;
         float *const out = call->out + token * call->out_stride + head * call->value_dim;
-        const float inverse = 1.0f / total->sum[r];
+        const float factor = close_row(call, head, &total->maximum[r], &total->sum[r]);
         UNROLL_DEVICE
         for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
             if (first >= call->value_dim) break;
-            lane_store_part(out + first, total->value[n][r] * inverse, call->value_dim - first);
+            lane_store_part(out + first, total->value[n][r] * factor, call->value_dim - first);
         }
         if (call->lse && tid == 0)
             call->lse[token * call->n_heads + head] = lse_of(total->maximum[r], total->sum[r]);

@@ -26,8 +26,8 @@ WEIR_INLINE void stage_taps(
  * [BLOCK] in team memory, lane by lane. */
 WEIR_INLINE void convolve(
     float *dst, const float *src, float *history, const float *taps, int64_t n_rows,
-    int64_t n_channels, int64_t n_taps, int64_t first, int64_t n, float (*restrict weights)[BLOCK],
-    float *restrict sums, int tid
+    int64_t n_channels, int64_t n_taps, bool is_linear, int64_t first, int64_t n,
+    float (*restrict weights)[BLOCK], float *restrict sums, int tid
 )
 {
     if (n_taps == 4)
@@ -49,7 +49,7 @@ WEIR_INLINE void convolve(
         }
         LANES
         for (int64_t c = tid; c < n; c += LANE_THREADS)
-            dst[r * n_channels + first + c] = lane_silu(sums[c]);
+            dst[r * n_channels + first + c] = is_linear ? sums[c] : lane_silu(sums[c]);
     }
     for (int64_t i = 0; i < n_taps - 1;
          i++) { /* ascending: an entry is read before it is overwritten */
@@ -70,6 +70,7 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
     const weir_recurrent_segment *const segments = args->segments;
     const int64_t n_channels = args->n_channels, n_taps = args->n_taps,
                   n_blocks = (n_channels + BLOCK - 1) / BLOCK;
+    const bool is_linear = args->is_linear;
     const int64_t n_units = args->n_segments * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
@@ -84,8 +85,8 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
             if (segment->n_rows <= 0) continue;
             convolve(
                 dst + segment->first_row * n_channels, src + segment->first_row * n_channels,
-                segment->conv_history, taps, segment->n_rows, n_channels, n_taps, first, n, weights,
-                sums, lane_thread()
+                segment->conv_history, taps, segment->n_rows, n_channels, n_taps, is_linear, first,
+                n, weights, sums, lane_thread()
             );
         }
     }

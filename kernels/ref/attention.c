@@ -17,6 +17,7 @@ typedef struct ref_row {
     const float *q;
     /* By position, of a segment's last row; NULL: not requested. */
     float *logits;
+    const float *sink_logit; /* of the query head; NULL: none */
     int64_t head, last; /* KV head, own position */
     float maximum, sum, value[DIM_MAX];
 } ref_row;
@@ -38,6 +39,8 @@ static double score(const ref_row *row, int64_t position)
     load(row, position, WEIR_KV_K, key);
     for (int64_t d = 0; d < row->args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
     sum *= (double)row->args->scale;
+    const double cap = (double)row->args->softcap;
+    if (cap > 0.0) sum = cap * tanh(sum / cap);
     if (row->logits) row->logits[position] = (float)sum;
     return sum * 1.4426950408889634; /* log2(e): weights are powers of two, as in the partials */
 }
@@ -93,9 +96,13 @@ static void attend(ref_row *row, float *out, float *partials, float *lse)
         memcpy(partials + 2, row->value, (size_t)value_dim * sizeof(float));
         return;
     }
-    for (int64_t d = 0; d < value_dim; d++)
-        out[d] = (float)((double)row->value[d] / (double)row->sum);
-    if (lse) *lse = (float)(((double)row->maximum + log2((double)row->sum)) * 0.69314718055994531);
+    const double log2e = 1.4426950408889634,
+                 sink = row->sink_logit ? (double)*row->sink_logit * log2e : -INFINITY,
+                 highest = fmax((double)row->maximum, sink),
+                 keep = exp2((double)row->maximum - highest),
+                 sum = (double)row->sum * keep + exp2(sink - highest);
+    for (int64_t d = 0; d < value_dim; d++) out[d] = (float)((double)row->value[d] * keep / sum);
+    if (lse) *lse = (float)((highest + log2(sum)) / log2e);
 }
 
 static weir_status weir_k_ref_attention(const weir_kernel_context *context, const void *op_args)
@@ -132,6 +139,7 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
                     .args = args,
                     .segment = segment,
                     .q = args->q + row * args->q_stride + h * args->q_head_stride,
+                    .sink_logit = args->sink_logits ? args->sink_logits + h : NULL,
                     .logits = keeps ? segment->logits + (h - first) * segment->logits_stride : NULL,
                     .head = h / group,
                     .last = segment->n_past + t

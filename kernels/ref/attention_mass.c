@@ -22,7 +22,9 @@ static double logit(const weir_attention_mass_args *args, const float *q, const 
 {
     double sum = 0.0;
     for (int64_t d = 0; d < args->key_dim; d++) sum += (double)q[d] * (double)key[d];
-    return sum * (double)args->scale;
+    sum *= (double)args->scale;
+    const double cap = (double)args->softcap;
+    return cap > 0.0 ? cap * tanh(sum / cap) : sum;
 }
 
 static void observe(

@@ -1,5 +1,5 @@
-/* kernels/ref/conv1d.c - short causal convolution per channel, then silu; the raw inputs that the
- * next call needs stay in the history. */
+/* kernels/ref/conv1d.c - short causal convolution per channel, then silu or not; the raw inputs
+ * that the next call needs stay in the history. */
 #include <math.h>
 
 #include "kernels/ref/row.h"
@@ -27,7 +27,7 @@ static weir_status weir_k_ref_conv1d(const weir_kernel_context *context, const v
                     sum += (double)args->taps[c * args->n_taps + j] *
                            (double)input(args, segment, r - args->n_taps + 1 + j, c);
                 args->dst[(segment->first_row + r) * args->n_channels + c] =
-                    (float)(sum / (1.0 + exp(-sum)));
+                    (float)(args->is_linear ? sum : sum / (1.0 + exp(-sum)));
             }
             for (int64_t i = 0; i < args->n_taps - 1;
                  i++) /* ascending: an entry is read before it is overwritten */

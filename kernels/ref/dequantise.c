@@ -39,6 +39,7 @@ BLOCKS(q5_0, 32)
 BLOCKS(q5_1, 32)
 BLOCKS(iq4_nl, 32)
 BLOCKS(iq4_xs, 256)
+BLOCKS(mxfp4, 32)
 BLOCKS(q2_k, 256)
 BLOCKS(q3_k, 256)
 BLOCKS(q4_k, 256)
@@ -63,6 +64,7 @@ weir_status weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype,
     case WEIR_Q5_1: blocks_q5_1(dst, src, n); return WEIR_OK;
     case WEIR_IQ4_NL: blocks_iq4_nl(dst, src, n); return WEIR_OK;
     case WEIR_IQ4_XS: blocks_iq4_xs(dst, src, n); return WEIR_OK;
+    case WEIR_MXFP4: blocks_mxfp4(dst, src, n); return WEIR_OK;
     case WEIR_Q2_K: blocks_q2_k(dst, src, n); return WEIR_OK;
     case WEIR_Q3_K: blocks_q3_k(dst, src, n); return WEIR_OK;
     case WEIR_Q4_K: blocks_q4_k(dst, src, n); return WEIR_OK;

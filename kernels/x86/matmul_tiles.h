@@ -5,7 +5,7 @@
 #include "kernels/x86/tiles.h"
 
 enum {
-    WEIR_TILES_FORMATS = 9,
+    WEIR_TILES_FORMATS = 10,
     WEIR_TILES_MAX_ROWS = 8,
     WEIR_TILES_STREAM_ROWS = 4, /* passes of up to this many rows prefetch */
 };
@@ -47,7 +47,9 @@ typedef struct weir_tiles_row {
     X(4, WEIR_TILE_U4, 4, false, 1)                                                                \
     X(5, WEIR_TILE_U4, 4, true, 1)                                                                 \
     X(6, WEIR_TILE_U4, 4, false, 2)                                                                \
-    X(7, WEIR_TILE_U4, 4, true, 2) X(8, WEIR_TILE_U4_TABLE, 8, false, 1)
+    X(7, WEIR_TILE_U4, 4, true, 2)                                                                 \
+    X(8, WEIR_TILE_U4_TABLE, 8, false, 1)                                                          \
+    X(9, WEIR_TILE_U4_FP4, 5, false, 1)
 static inline int weir_tiles_format_index(weir_tile_format format)
 {
 #define X(index, kind, n_bits, has_minimum, n_splits)                                              \

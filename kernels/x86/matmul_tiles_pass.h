@@ -21,7 +21,8 @@ LANES_INLINE lanes_codes tile_codes(const uint8_t *record, int tile, int quad, w
     if (kind == WEIR_TILE_U8) return lanes_codes_load(at + quad * 128);
     const lanes_codes both = lanes_codes_load(at + quad % 4 * 128),
                       codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
-    return kind == WEIR_TILE_U4_TABLE ? lanes_codes_table(codes, weir_tile_table) : codes;
+    if (kind == WEIR_TILE_U4) return codes;
+    return lanes_codes_table(codes, kind == WEIR_TILE_U4_FP4 ? weir_tile_fp4 : weir_tile_table);
 }
 
 typedef lanes_float tile_pair[WEIR_PANEL_TILES];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/abi/convert.h"
+#include "kernels/abi/dequantise.h"
 #include "kernels/abi/quant.h"
 
 enum { BLOCK_MAX = 256, SCALES_MAX = BLOCK_MAX / 16 };
@@ -13,6 +14,8 @@ enum { BLOCK_MAX = 256, SCALES_MAX = BLOCK_MAX / 16 };
 
 const uint8_t weir_tile_table[16] = { 1,   24,  45,  63,  79,  93,  106, 118,
                                       129, 141, 153, 166, 181, 197, 217, 241 };
+
+const uint8_t weir_tile_fp4[16] = { 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0 };
 
 /* A file block with its codes widened to bytes; scales and minima as f16 bits, in units of the
  * format. */
@@ -87,6 +90,15 @@ static void decode_q5_1(block *out, const void *src)
     add_fifth_bits(out->codes, b.qh);
     out->scales[0] = b.d;
     out->minima[0] = b.m;
+}
+
+/* 2^(exponent - 127) times half of the doubled values; infinite beyond f16. */
+static void decode_mxfp4(block *out, const void *src)
+{
+    weir_block_mxfp4 b;
+    memcpy(&b, src, sizeof b);
+    split_nibbles(out->codes, b.q, 16);
+    out->scales[0] = weir_f16_from_f32(weir_e8m0_half(b.exponent) * (1.0f / K_UNIT));
 }
 
 static void decode_iq4_xs(block *out, const void *src)
@@ -182,9 +194,12 @@ static void decode_q2_k(block *out, const void *src)
 typedef struct packing {
     weir_tile_format format;
     void (*decode)(block *out, const void *src);
-    /* Offsets of a block's f16 scale and minimum; equal if it has no minimum. */
+    /* Offsets of a block's f16 scale and minimum; equal if it has no minimum. NO_HALVES: it has
+     * neither. */
     size_t d, m;
 } packing;
+
+enum { NO_HALVES = BLOCK_MAX };
 
 #define SCALE(type) offsetof(weir_block_##type, d), offsetof(weir_block_##type, d)
 #define SCALE_AND(type, minimum)                                                                   \
@@ -200,6 +215,10 @@ static const packing packings[WEIR_DTYPE_COUNT] = {
     [WEIR_IQ4_XS] = { { WEIR_TILE_U4_TABLE, 8, false, 1, 128, K_UNIT },
                       decode_iq4_xs,
                       SCALE(iq4_xs) },
+    [WEIR_MXFP4] = { { WEIR_TILE_U4_FP4, 5, false, 1, 12, K_UNIT },
+                     decode_mxfp4,
+                     NO_HALVES,
+                     NO_HALVES },
     [WEIR_Q2_K] = { { WEIR_TILE_U4, 4, true, 2, 0, K_UNIT }, decode_q2_k, SCALE_AND(q2_k, dmin) },
     [WEIR_Q3_K] = { { WEIR_TILE_U4, 4, false, 2, 4, K_UNIT }, decode_q3_k, SCALE(q3_k) },
     [WEIR_Q4_K] = { { WEIR_TILE_U4, 4, true, 1, 0, K_UNIT }, decode_q4_k, SCALE_AND(q4_k, dmin) },
@@ -259,6 +278,12 @@ static bool is_infinite_half(const uint8_t *at)
     return (bits & 0x7C00) == 0x7C00;
 }
 
+static bool is_infinite(const packing *how, const uint8_t *at, const block *decoded)
+{
+    if (how->d == NO_HALVES) return is_infinite_half((const uint8_t *)decoded->scales);
+    return is_infinite_half(at + how->d) || is_infinite_half(at + how->m);
+}
+
 weir_status weir_tiles_pack_panel(
     void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel
 )
@@ -283,7 +308,7 @@ weir_status weir_tiles_pack_panel(
             const uint8_t *const at =
                 source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes;
             how.decode(&decoded, at);
-            bad = bad || is_infinite_half(at + how.d) || is_infinite_half(at + how.m);
+            bad = bad || is_infinite(&how, at, &decoded);
             for (int g = 0; g < groups; g++) {
                 uint8_t *record = block_records + (size_t)g * record_bytes;
                 put_codes(record, how.format.codes, row, decoded.codes + g * WEIR_TILE_GROUP);
@@ -317,6 +342,7 @@ weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int
     } else {
         code = codes[input % 16 / 4 * 128] >> (4 * (input / 16)) & 15;
         if (format.codes == WEIR_TILE_U4_TABLE) code = weir_tile_table[code];
+        if (format.codes == WEIR_TILE_U4_FP4) code = weir_tile_fp4[code];
     }
     const int split = input / (WEIR_TILE_GROUP / format.splits);
     const uint8_t *scales = record + weir_record_code_bytes(format) +

@@ -20,7 +20,8 @@
  *
  * Q8_0 and Q4_0 take exactly their file's size. K types (and IQ4_XS) store the product of the
  * block's scale and the 6- or 8-bit scale of the group, rounded to f16; `unit` = 1/64 keeps the
- * products of small weights out of the subnormals of f16. */
+ * products of small weights out of the subnormals of f16. MXFP4's scales are powers of two: those
+ * of 2^-29 to 2^10 are exact, smaller ones are rounded, larger ones are refused. */
 #pragma once
 #include <stdbool.h>
 
@@ -37,20 +38,27 @@ enum {
     WEIR_TILE_GROUP = 32, /* inputs per record and per activation scale  */
 };
 
-typedef enum weir_tile_codes { WEIR_TILE_U8, WEIR_TILE_U4, WEIR_TILE_U4_TABLE } weir_tile_codes;
+typedef enum weir_tile_codes {
+    WEIR_TILE_U8,
+    WEIR_TILE_U4,
+    WEIR_TILE_U4_TABLE, /* indices of weir_tile_table */
+    WEIR_TILE_U4_FP4, /* indices of weir_tile_fp4 */
+} weir_tile_codes;
 
 typedef struct weir_tile_format {
     weir_tile_codes codes;
-    /* Codes (with the table, their values) are below 2^bits; with 8 bits zero is 128. */
+    /* Codes (with a table, their values) are below 2^bits; with 8 bits zero is 128. */
     int32_t bits;
     bool minimum; /* zero is 0 then */
     int32_t splits; /* 1 or 2 scales per group                                       */
-    int32_t zero; /* subtracted from a code (with the table, from its value) */
+    int32_t zero; /* subtracted from a code (with a table, from its value) */
     float unit; /* a power of two                                                 */
 } weir_tile_format;
 
 /* The 16 values of IQ4_NL and IQ4_XS plus 128. */
 extern const uint8_t weir_tile_table[16];
+/* Twice the 16 values of MXFP4 plus 12. */
+extern const uint8_t weir_tile_fp4[16];
 
 /* Returns false for a dtype without a tile format. */
 bool weir_tile_format_of(weir_dtype dtype, weir_tile_format *out);

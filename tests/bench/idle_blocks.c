@@ -14,6 +14,7 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
     (void)options;
     return (weir_block_kv
     ){ .geometry = { .n_heads = shape->n_kv_heads, .key_dim = ROW_DIM, .value_dim = ROW_DIM },
+       .scale = 1.0f,
        .n_queries = shape->n_kv_heads,
        .watched = true };
 }

@@ -126,12 +126,13 @@ void rmsnorm(benchmark::State &state, int64_t rows, int64_t dim)
     rate(state, 8.0 * (double)(rows * dim), 0);
 }
 
-void swiglu(benchmark::State &state, int64_t rows, int64_t dim)
+void glu(benchmark::State &state, int64_t rows, int64_t dim)
 {
     Floats dst((size_t)(rows * dim));
     const Floats gate = noise(dst.size(), 3), up = noise(dst.size());
-    const weir_swiglu_args args = { dst.data(), gate.data(), up.data(), rows, dim, dim, dim, dim };
-    repeat(state, WEIR_BEST(swiglu), &args);
+    const weir_glu_args args = { dst.data(), gate.data(), up.data(),       rows, dim, dim,
+                                 dim,        dim,         WEIR_GLU_SWIGLU, 0 };
+    repeat(state, WEIR_BEST(glu), &args);
     rate(state, 12.0 * (double)(rows * dim), 0);
 }
 
@@ -142,7 +143,7 @@ void conv1d(benchmark::State &state, int32_t rows)
     const Floats src = noise(dst.size()), taps = noise((size_t)(channels * n_taps));
     const weir_recurrent_segment segment = { history.data(), nullptr, 0, rows };
     const weir_conv1d_args args = { dst.data(), src.data(), taps.data(), &segment,
-                                    1,          channels,   n_taps };
+                                    1,          channels,   n_taps,      false };
     repeat(state, WEIR_BEST(conv1d), &args);
     rate(state, 8.0 * (double)(rows * channels), 0);
 }
@@ -215,7 +216,7 @@ void add_all()
         add("delta/chunk/" + std::to_string(rows),
             [=](auto &state) { delta(state, WEIR_BEST(gated_delta_rule_chunk), rows); });
         add("rmsnorm/" + std::to_string(rows), [=](auto &state) { rmsnorm(state, rows, 4096); });
-        add("swiglu/" + std::to_string(rows), [=](auto &state) { swiglu(state, rows, 12288); });
+        add("glu/" + std::to_string(rows), [=](auto &state) { glu(state, rows, 12288); });
         add("conv1d/" + std::to_string(rows), [=](auto &state) { conv1d(state, rows); });
         add("rope/" + std::to_string(rows), [=](auto &state) { rope(state, rows); });
     }

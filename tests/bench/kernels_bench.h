@@ -17,7 +17,7 @@
     X(attention)                                                                                   \
     X(gated_delta_rule)                                                                            \
     X(gated_delta_rule_chunk)                                                                      \
-    X(rmsnorm) X(swiglu) X(conv1d) X(rope) X(kv_write) X(coda_queries) X(coda_combine) X(coda_write)
+    X(rmsnorm) X(glu) X(conv1d) X(rope) X(kv_write) X(coda_queries) X(coda_combine) X(coda_write)
 #define WEIR_DECLARE(op)                                                                           \
     extern "C" const weir_kernel weir_kernel_omp_##op##_v4, weir_kernel_omp_##op##_v3,             \
         weir_kernel_omp_##op##_v2;

@@ -175,16 +175,21 @@ std::vector<float> read_state(const Open &open, const weir_layer_memory &memory,
     return out;
 }
 
-std::vector<float> read_history(const Open &open, const weir_layer_memory &memory, bool tiled)
+/* Inputs of a layer's convolution: channels [0, qk) in the checkpoint's order, then those of V
+ * heads. */
+std::vector<float> read_history(
+    const Open &open, const weir_layer_memory &memory, bool is_short, bool tiled
+)
 {
     const weir_shape &shape = open.shape();
-    const int64_t qk = 2 * shape.gdn_k_heads * shape.gdn_k_dim,
-                  channels = qk + shape.gdn_v_heads * shape.gdn_v_dim;
+    const int64_t qk = is_short ? shape.d_model : 2 * shape.gdn_k_heads * shape.gdn_k_dim,
+                  channels = is_short ? qk : qk + shape.gdn_v_heads * shape.gdn_v_dim,
+                  taps = is_short ? shape.conv_taps : shape.gdn_taps;
     const auto all =
         read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
     const float *const history = all.data() + memory.history_offset;
     std::vector<float> out;
-    for (int64_t t = 0; t < shape.gdn_taps - 1; t++)
+    for (int64_t t = 0; t < taps - 1; t++)
         for (int64_t c = 0; c < channels; c++) {
             int64_t from = c;
             if (c >= qk)
@@ -211,7 +216,8 @@ void check_memory(Case *c, const Open &open, const std::string &when, const std:
     for (int i = 0; i < static_cast<int>(open.shape().n_layers); i++) {
         const weir_layer_memory memory = weir_model_layer_memory(model, i);
         const weir_block_kv *kv = weir_model_layer_kv(model, i);
-        const bool tiled = flag(model, i, "tiled_heads");
+        const bool tiled = flag(model, i, "tiled_heads"),
+                   is_short = weir_model_layer_mixer(model, i)->name == std::string("short_conv");
         const auto name = [&](const char *what) {
             return format("%s.%s.%d", when.c_str(), what, i);
         };
@@ -227,7 +233,9 @@ void check_memory(Case *c, const Open &open, const std::string &when, const std:
         if (memory.has_state)
             c->want.compare(c->check, name("state"), read_state(open, memory, tiled), how);
         if (memory.has_history)
-            c->want.compare(c->check, name("conv"), read_history(open, memory, tiled), how);
+            c->want.compare(
+                c->check, name("conv"), read_history(open, memory, is_short, tiled), how
+            );
     }
 }
 
@@ -293,11 +301,16 @@ void check_decode(Case *c, Open *open)
 
 void check_frequencies(Case *c, const Open &open)
 {
-    const weir_rope_table *const rope = weir_model_rope(weir_engine_model(open.engine));
-    c->want.compare(
-        c->check, "inv_freq",
-        std::vector<float>(rope->frequencies, rope->frequencies + open.shape().rotary_dim / 2)
-    );
+    const weir_model *const model = weir_engine_model(open.engine);
+    const float *const all = weir_model_rope(model)->frequencies, *const local =
+                                                                      weir_model_local_frequencies(
+                                                                          model
+                                                                      );
+    const int64_t n = open.shape().rotary_dim / 2;
+    c->want.compare(c->check, "inv_freq", std::vector<float>(all, all + n));
+    if (local == nullptr) return;
+    c->want.compare(c->check, "full_attention_inv_freq", std::vector<float>(all, all + n));
+    c->want.compare(c->check, "sliding_attention_inv_freq", std::vector<float>(local, local + n));
 }
 
 void check_model(Case *c, Open *open)

@@ -56,7 +56,7 @@ struct Convolution {
                     static_cast<int32_t>(std::min(piece, n - at))
                 };
                 const weir_conv1d_args args = { y.data(), in.data(), w.data(), &segment,
-                                                1,        channels,  taps };
+                                                1,        channels,  taps,     false };
                 if (!row->run(&args)) return;
             }
             values->compare(check, name, y, row->name());

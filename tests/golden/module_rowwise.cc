@@ -91,10 +91,10 @@ void run_feed_forward(Modules *m, const std::string &group)
                 down(t.need_floats(group + ".mlp_down", { narrow, dim }), narrow, dim);
             const std::vector<float> in = t.need_floats(group + ".x"), a = multiply(in, gate),
                                      b = multiply(in, up);
-            each_row(WEIR_OP_SWIGLU, [&](Row *row) {
+            each_row(WEIR_OP_GLU, [&](Row *row) {
                 std::vector<float> inner(a.size());
-                const weir_swiglu_args args = { inner.data(), a.data(), b.data(), n_rows,
-                                                dim,          dim,      dim,      dim };
+                const weir_glu_args args = { inner.data(), a.data(), b.data(), n_rows,          dim,
+                                             dim,          dim,      dim,      WEIR_GLU_SWIGLU, 0 };
                 if (row->run(&args))
                     m->values.compare(check, group + ".mlp_y", multiply(inner, down), row->name());
             });

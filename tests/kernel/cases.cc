@@ -19,10 +19,10 @@ std::string suffix(Fill fill)
 
 const std::vector<weir_dtype> &file_dtypes()
 {
-    static const std::vector<weir_dtype> dtypes = { WEIR_F32,    WEIR_F16,    WEIR_BF16, WEIR_Q8_0,
-                                                    WEIR_Q4_0,   WEIR_Q4_1,   WEIR_Q5_0, WEIR_Q5_1,
-                                                    WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K,
-                                                    WEIR_Q4_K,   WEIR_Q5_K,   WEIR_Q6_K };
+    static const std::vector<weir_dtype> dtypes = {
+        WEIR_F32,    WEIR_F16,    WEIR_BF16, WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1,
+        WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K, WEIR_MXFP4
+    };
     return dtypes;
 }
 
@@ -93,6 +93,10 @@ void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
         SCALED_WITH(WEIR_Q4_K, weir_block_q4_k, 0.0003f, dmin, 0.002f);
         SCALED_WITH(WEIR_Q5_K, weir_block_q5_k, 0.00015f, dmin, 0.002f);
         SCALED(WEIR_Q6_K, weir_block_q6_k, 0.00006f);
+    case WEIR_MXFP4:
+        return fill_blocks<weir_block_mxfp4>(b, data, blocks, [](weir_block_mxfp4 &q, float u) {
+            q.exponent = u < 1 ? 120 : 121;
+        });
     default: return fill_plain(b, data, dtype, n);
     }
 #undef SCALED
@@ -115,9 +119,10 @@ CaseFile file_of(weir_op op)
     case WEIR_OP_RMSNORM:
     case WEIR_OP_GATED_RMSNORM:
     case WEIR_OP_ROPE:
-    case WEIR_OP_SWIGLU:
+    case WEIR_OP_GLU:
     case WEIR_OP_SIGMOID_GATE:
-    case WEIR_OP_ADD: return { rowwise_cases, rowwise_benches };
+    case WEIR_OP_ADD:
+    case WEIR_OP_SOFTCAP: return { rowwise_cases, rowwise_benches };
     case WEIR_OP_EXPERT_ROUTE:
     case WEIR_OP_EXPERT_SUM: return { experts_cases, experts_benches };
     case WEIR_OP_MATMUL: return { cuda_matmul_cases, cuda_matmul_benches };

@@ -15,6 +15,8 @@ struct Attention {
     float sharp = 1; // scale of q: large values make one key win
     bool is_ragged =
         false; // KV heads with unequal numbers of rows, and all that attention can give
+    float sink_logits = 0; // their scale; 0: none
+    float softcap = 0;
 };
 
 // Segment `whole` of each span as segments of one KV head, of which each later one has five rows
@@ -54,9 +56,12 @@ Case attention(Spans spans, Attention a)
             "attention", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.kv.value_dim, a.window,
                            a.pad, (int64_t)a.sharp }
         ) + text_of(spans) +
-            "_" + name_of(a.kv) + (a.is_ragged ? "_ragged" : ""),
+            "_" + name_of(a.kv) + (a.is_ragged ? "_ragged" : "") +
+            (a.sink_logits > 0 ? "_sinks" + std::to_string((int)a.sink_logits) : "") +
+            (a.softcap > 0 ? "_cap" + std::to_string((int)a.softcap) : ""),
         [=](Builder &b, bool) {
             auto *args = b.one<weir_attention_args>();
+            args->softcap = a.softcap;
             const int64_t q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
             const int64_t out_stride = a.n_heads * a.kv.value_dim + a.pad;
             args->out = b.output((size_t)(rows * out_stride));
@@ -69,6 +74,8 @@ Case attention(Spans spans, Attention a)
             args->sinks = a.kv.sinks;
             args->q_stride = q_stride, args->q_head_stride = q_head, args->out_stride = out_stride;
             args->window = a.window, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
+            if (a.sink_logits > 0)
+                args->sink_logits = b.input((size_t)a.n_heads, Fill::Normal, a.sink_logits);
             if (!a.is_ragged) return args;
             const std::vector<weir_kv_segment> ranges = heads_of(args->segments, spans.size(), a);
             auto *segments = b.array<weir_kv_segment>(ranges.size());
@@ -113,6 +120,7 @@ Case attention_mass(Spans spans, Attention a, Slots slots = {})
                  : ""),
         [=](Builder &b, bool) {
             auto *args = b.one<weir_attention_mass_args>();
+            args->softcap = a.softcap;
             const int64_t q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
             float *lse = b.input((size_t)(rows * a.n_heads), Fill::Normal, 0.3f);
             const weir_kv_segment *whole = kv_segments(b, spans, a.kv, Use::Attend);
@@ -170,7 +178,12 @@ std::vector<Case> attention_cases(weir_op op)
             attention({ { 5, 40 } }, { 4, f16, 1 }),
             attention({ { 5, 125 }, { 1, 1100 }, { 1, 20 } }, { 6, f16, 0, 3, 1, true }),
             attention({ { 3, 500 } }, { 4, f16, 0, 0, 20 }),
-            attention({ { 2, 70 } }, { 16, { 1, 64, 64, WEIR_KV_F32, WEIR_KV_F32 }, 33 })
+            attention({ { 2, 70 } }, { 16, { 1, 64, 64, WEIR_KV_F32, WEIR_KV_F32 }, 33 }),
+            attention({ { 1, 0 }, { 40, 100 }, { 1, 2600 } }, { 8, f16, 0, 0, 1, false, 3 }),
+            attention({ { 5, 125 }, { 1, 1100 }, { 1, 20 } }, { 6, f32, 0, 3, 1, true, 3 }),
+            attention({ { 30, 1010 } }, { 4, f16, 100, 0, 1, false, 30 }),
+            attention({ { 30, 1010 }, { 1, 2600 } }, { 4, f16, 0, 0, 4, false, 0, 2 }),
+            attention({ { 5, 125 }, { 1, 1100 }, { 1, 20 } }, { 6, f32, 0, 3, 3, true, 2, 50 })
         };
         for (const Kv &kv : coded_formats()) {
             cases.push_back(attention({ { 5, 125 }, { 1, 63 } }, { 3 * kv.n_kv_heads, kv }));
@@ -206,6 +219,7 @@ std::vector<Case> attention_cases(weir_op op)
                 { { 40, 300 }, { 1, 255 }, { 1, 256 }, { 3, 500 } }, { 14, f16, 0, 0, 1, true }
             ),
             attention_mass({ { 17, 90 } }, { 40, { 1, 32, 32, WEIR_KV_F32, WEIR_KV_F32 } }),
+            attention_mass({ { 17, 90 } }, { 6, f16, 0, 3, 4, false, 0, 3 }),
             attention_mass({ { 3, 70 } }, { 2, { 1, 576, 64, WEIR_KV_F16, WEIR_KV_F16 } }),
             attention_mass({ { 30, 310 }, { 1, 600 }, { 50, 0 } }, { 4, f16 }, { 64, 320 }),
             attention_mass({ { 30, 400 }, { 5, 125 } }, { 4, f16 }, { 128, 1024 })

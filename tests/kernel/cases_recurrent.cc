@@ -21,10 +21,13 @@ weir_recurrent_segment *recurrent_segments(
     return segments;
 }
 
-Case conv1d(Spans spans, int64_t n_channels, int64_t n_taps, Fill fill = Fill::Normal)
+Case conv1d(
+    Spans spans, int64_t n_channels, int64_t n_taps, Fill fill = Fill::Normal,
+    bool is_linear = false
+)
 {
     const int64_t rows = rows_of(spans);
-    return { label("conv1d", { n_channels, n_taps }) + text_of(spans) + suffix(fill),
+    return { label("conv1d", { n_channels, n_taps, is_linear }) + text_of(spans) + suffix(fill),
              [=](Builder &b, bool) {
                  auto *args = b.one<weir_conv1d_args>();
                  const size_t n = (size_t)(rows * n_channels);
@@ -34,7 +37,8 @@ Case conv1d(Spans spans, int64_t n_channels, int64_t n_taps, Fill fill = Fill::N
                            recurrent_segments(b, spans, (n_taps - 1) * n_channels, 0),
                            (int64_t)spans.size(),
                            n_channels,
-                           n_taps };
+                           n_taps,
+                           is_linear };
                  return args;
              },
              { (double)(rows * n_channels) * 8, (double)(rows * n_channels * n_taps) * 2 } };
@@ -104,7 +108,8 @@ std::vector<Case> recurrent_cases(weir_op op)
                  conv1d({ { 9, 0 } }, 33, 8),
                  conv1d({ { 4, 0 } }, 17, 1),
                  conv1d({ { 7, 0 }, { 1, 0 } }, 64, 2, Fill::Large),
-                 conv1d({ { 5, 0 } }, 64, 3, Fill::Zero) };
+                 conv1d({ { 5, 0 } }, 64, 3, Fill::Zero),
+                 conv1d({ { 9, 0 }, { 1, 0 } }, 300, 3, Fill::Normal, true) };
     case WEIR_OP_GATED_DELTA_RULE:
         return { gated_delta_rule({ { 1, 0 } }, { 2, 4, 64, 64 }),
                  gated_delta_rule({ { 70, 0 } }, { 2, 2, 128, 128 }),

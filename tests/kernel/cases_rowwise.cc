@@ -110,17 +110,20 @@ Case rope(
 
 enum class Alias { None, Gate, Up };
 
-Case swiglu(int64_t n_rows, int64_t dim, int64_t pad, Alias alias, Fill fill = Fill::Normal)
+Case glu(
+    int64_t n_rows, int64_t dim, int64_t pad, Alias alias, Fill fill = Fill::Normal,
+    weir_glu_kind kind = WEIR_GLU_SWIGLU
+)
 {
-    return { label("swiglu", { n_rows, dim, pad, (int64_t)alias }) + suffix(fill),
+    return { label("glu", { n_rows, dim, pad, (int64_t)alias, (int64_t)kind }) + suffix(fill),
              [=](Builder &b, bool) {
-                 auto *args = b.one<weir_swiglu_args>();
+                 auto *args = b.one<weir_glu_args>();
                  const int64_t stride = dim + pad;
                  const size_t n = (size_t)(n_rows * stride);
                  float *gate = alias == Alias::Gate ? b.inout(n, fill, 3) : b.input(n, fill, 3);
                  float *up = alias == Alias::Up ? b.inout(n) : b.input(n);
                  float *dst = alias == Alias::Gate ? gate : alias == Alias::Up ? up : b.output(n);
-                 *args = { dst, gate, up, n_rows, dim, stride, stride, stride };
+                 *args = { dst, gate, up, n_rows, dim, stride, stride, stride, kind, 2 };
                  return args;
              },
              { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
@@ -166,6 +169,18 @@ Case add(int64_t n_rows, int64_t dim, int64_t pad, Fill fill = Fill::Normal)
              { (double)(n_rows * dim) * 12, (double)(n_rows * dim) } };
 }
 
+Case softcap(int64_t n_rows, int64_t dim, int64_t pad, float cap, Fill fill = Fill::Normal)
+{
+    return { label("softcap", { n_rows, dim, pad, (int64_t)cap }) + suffix(fill),
+             [=](Builder &b, bool) {
+                 auto *args = b.one<weir_softcap_args>();
+                 const int64_t stride = dim + pad;
+                 *args = { b.inout((size_t)(n_rows * stride), fill, 4), n_rows, dim, stride, cap };
+                 return args;
+             },
+             { (double)(n_rows * dim) * 8, (double)(n_rows * dim) * 20 } };
+}
+
 }  // namespace
 
 std::vector<Case> rowwise_cases(weir_op op)
@@ -209,14 +224,21 @@ std::vector<Case> rowwise_cases(weir_op op)
                  rope(4, 8, 128, 0, WEIR_ROPE_HALF_SPLIT, 30000),
                  rope(4, 2, 64, 0, WEIR_ROPE_HALF_SPLIT, 262000, 1.2f),
                  rope(7, 2, 100, 28, WEIR_ROPE_HALF_SPLIT, 1000) };
-    case WEIR_OP_SWIGLU:
-        return { swiglu(0, 64, 0, Alias::None),
-                 swiglu(1, 1, 0, Alias::None),
-                 swiglu(3, 3584, 0, Alias::Gate),
-                 swiglu(5, 101, 3, Alias::Up),
-                 swiglu(4, 100, 7, Alias::None),
-                 swiglu(2, 256, 0, Alias::None, Fill::Large),
-                 swiglu(2, 256, 0, Alias::None, Fill::Mixed) };
+    case WEIR_OP_GLU:
+        return { glu(0, 64, 0, Alias::None),
+                 glu(1, 1, 0, Alias::None),
+                 glu(3, 3584, 0, Alias::Gate),
+                 glu(5, 101, 3, Alias::Up),
+                 glu(4, 100, 7, Alias::None),
+                 glu(2, 256, 0, Alias::None, Fill::Large),
+                 glu(2, 256, 0, Alias::None, Fill::Mixed),
+                 glu(3, 2060, 4, Alias::Gate, Fill::Normal, WEIR_GLU_GEGLU),
+                 glu(2, 256, 0, Alias::None, Fill::Large, WEIR_GLU_GEGLU),
+                 glu(2, 77, 1, Alias::Up, Fill::Mixed, WEIR_GLU_GEGLU),
+                 glu(5, 101, 3, Alias::Up, Fill::Normal, WEIR_GLU_BILINEAR),
+                 glu(3, 2060, 4, Alias::Gate, Fill::Normal, WEIR_GLU_CLAMPED),
+                 glu(2, 256, 0, Alias::None, Fill::Large, WEIR_GLU_CLAMPED),
+                 glu(2, 77, 1, Alias::Up, Fill::Mixed, WEIR_GLU_CLAMPED) };
     case WEIR_OP_SIGMOID_GATE:
         return { sigmoid_gate(0, 2, 64, 0),
                  sigmoid_gate(1, 1, 1, 0),
@@ -227,6 +249,13 @@ std::vector<Case> rowwise_cases(weir_op op)
     case WEIR_OP_ADD:
         return { add(0, 64, 0), add(1, 1, 0), add(5, 1024, 0), add(3, 1023, 2),
                  add(2, 77, 1, Fill::Mixed) };
+    case WEIR_OP_SOFTCAP:
+        return { softcap(0, 64, 0, 30),
+                 softcap(1, 1, 0, 30),
+                 softcap(3, 2061, 3, 30),
+                 softcap(3, 515, 1, 2),
+                 softcap(2, 77, 0, 30, Fill::Large),
+                 softcap(2, 77, 0, 30, Fill::Zero) };
     default: return {};
     }
 }
@@ -244,9 +273,10 @@ std::vector<Case> rowwise_benches(weir_op op)
         case WEIR_OP_ROPE:
             cases.push_back(rope(rows, 8, 64, 192, WEIR_ROPE_HALF_SPLIT, 5000));
             break;
-        case WEIR_OP_SWIGLU: cases.push_back(swiglu(rows, 3584, 0, Alias::Gate)); break;
+        case WEIR_OP_GLU: cases.push_back(glu(rows, 3584, 0, Alias::Gate)); break;
         case WEIR_OP_SIGMOID_GATE: cases.push_back(sigmoid_gate(rows, 8, 256, 0)); break;
         case WEIR_OP_ADD: cases.push_back(add(rows, 1024, 0)); break;
+        case WEIR_OP_SOFTCAP: cases.push_back(softcap(rows > 1 ? 8 : 1, 256000, 0, 30)); break;
         default: break;
         }
     return cases;

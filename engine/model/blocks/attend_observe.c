@@ -89,7 +89,8 @@ static weir_status find_mass(
                                             .q_head_stride = attention->q_head_stride,
                                             .scale = attention->scale,
                                             .k_format = attention->k_format,
-                                            .sinks = attention->sinks };
+                                            .sinks = attention->sinks,
+                                            .softcap = attention->softcap };
     return rereads && weir_attend_is_cold(step, first) ? find_mass_in_ranges(step, args, first)
                                                        : weir_attention_mass(step->stream, &args);
 }

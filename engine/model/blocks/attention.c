@@ -1,25 +1,42 @@
 /* engine/model/blocks/attention.c - grouped-query attention (Ainslie et al. 2023), with the options
- * that published models use: biases, RMS norm on q and k, partial RoPE in both pairings, a sliding
- * window, and Qwen3.5's output gate. */
-#include <math.h>
+ * that published models use: biases, RMS norm on q and k, partial RoPE in both pairings and with
+ * two bases, a sliding window, learned sink logits, and Qwen3.5's output gate. */
 
 #include "engine/model/blocks/attend.h"
 #include "engine/model/blocks/heads.h"
 
 typedef struct weights {
     weir_heads heads;
+    const float *sink_logits; /* [H] */
 } weights;
-
-static const weir_slot slots[] = { WEIR_HEADS_SLOTS(weights, heads), { 0 } };
 
 typedef struct attention_options {
     weir_heads_options heads;
     bool window; /* the shape's sliding window applies */
+    /* Each head has a logit that joins the softmax and is dropped (Xiao et al. 2023). */
+    bool sink_logits;
 } attention_options;
+
+static int64_t n_heads(const weir_shape *shape, const void *options)
+{
+    (void)options;
+    return shape->n_heads;
+}
+static bool has_sink_logits(const void *options)
+{
+    return ((const attention_options *)options)->sink_logits;
+}
+
+static const weir_slot slots[] = { WEIR_HEADS_SLOTS(weights, heads),
+                                   { WEIR_VECTOR("attn.sink_logits", weights, sink_logits, n_heads),
+                                     .wanted = has_sink_logits },
+                                   { 0 } };
 
 static const weir_block_option option_table[] = {
     WEIR_HEADS_OPTIONS(attention_options, heads),
+    WEIR_FLAG_OPTION(attention_options, heads.rope_local, "rope_local", false),
     WEIR_FLAG_OPTION(attention_options, window, "window", false),
+    WEIR_FLAG_OPTION(attention_options, sink_logits, "sink_logits", false),
     { 0 }
 };
 
@@ -31,8 +48,12 @@ static int32_t window_of(const weir_shape *shape, const void *options)
 
 static const char *const *more_shapes(const void *options)
 {
-    static const char *const window[] = { "window", NULL };
-    return window + !((const attention_options *)options)->window;
+    static const char *const none[] = { NULL }, *const window[] = { "window", NULL },
+                             *const local[] = { "rope_theta_local", NULL },
+                             *const both[] = { "window", "rope_theta_local", NULL };
+    const attention_options *const own = options;
+    if (own->heads.rope_local) return own->window ? both : local;
+    return own->window ? window : none;
 }
 
 static weir_block_kv kv(const weir_shape *shape, const void *options)
@@ -53,7 +74,7 @@ static int64_t scratch_elements(
 }
 
 /* q, k, v = W_q x, W_k x, W_v x; q, k = rope(norm(q)), rope(norm(k)); k and v go to the KV pages;
- * out = W_o (softmax(q K^T / sqrt(hd)) V * sigmoid(gate)).
+ * out = W_o (softmax(scale q K^T) V * sigmoid(gate)); scale is 1 / sqrt(hd) or attention_scale.
  * With q_gate W_q x is per head [query | gate]. */
 static weir_status forward(
     const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
@@ -84,7 +105,9 @@ static weir_status forward(
                                .q_head_stride = q_row / shape->n_heads,
                                .out_stride = o_row,
                                .window = window_of(shape, options),
-                               .scale = 1.0f / sqrtf((float)hd) }
+                               .scale = weir_heads_scale(shape),
+                               .sink_logits = w->sink_logits,
+                               .softcap = (float)shape->attention_softcap }
     ));
     WEIR_TRY(weir_heads_gate(shape, options, step, out, q));
     return weir_heads_out(&w->heads, step, out);

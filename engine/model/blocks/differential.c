@@ -1,6 +1,5 @@
 #include "engine/model/blocks/differential.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "engine/model/blocks/layer_ops.h"
@@ -113,7 +112,8 @@ weir_attention_args weir_differential_attention(
                                   .q_stride = q_row,
                                   .q_head_stride = q_row / n_heads,
                                   .out_stride = n_heads * hd,
-                                  .scale = 1.0f / sqrtf((float)hd) };
+                                  .scale = weir_heads_scale(shape),
+                                  .softcap = (float)shape->attention_softcap };
 }
 
 weir_status weir_differential_out(

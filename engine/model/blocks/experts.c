@@ -1,6 +1,7 @@
 /* engine/model/blocks/experts.c - a mixture of experts (Shazeer et al. 2017): a router chooses
  * n_experts_used of n_experts for each row, and their outputs are summed by its weights, with those
- * of experts that every row uses (DeepSeekMoE, Dai et al. 2024). An expert is a SwiGLU. */
+ * of experts that every row uses (DeepSeekMoE, Dai et al. 2024). An expert is a SwiGLU, or the
+ * clamped one of gpt-oss. */
 #include <string.h>
 
 #include "engine/base/array_layout.h"
@@ -9,11 +10,13 @@
 typedef struct options {
     int32_t scores, shared; /* weir_expert_scores, weir_expert_shared */
     bool normalise;
+    double limit; /* of clamped SwiGLU; 0: SwiGLU */
 } options;
 
 static const weir_block_option option_table[] = {
     WEIR_WORD_OPTION(options, scores, "scores", "softmax sigmoid", WEIR_EXPERTS_SOFTMAX),
     WEIR_FLAG_OPTION(options, normalise, "normalise", true),
+    WEIR_REAL_OPTION(options, limit, "limit", 0, 1e6, 0),
     WEIR_WORD_OPTION(options, shared, "shared", "none plain gated", WEIR_EXPERTS_NONE),
     { 0 }
 };
@@ -22,6 +25,7 @@ typedef struct weights {
     const weir_weight *router; /* [E, D] */
     const float *router_bias, *selection_bias; /* [E] */
     const weir_weight *gate, *up, *down; /* [E] of [I, D] [I, D] [D, I] */
+    const float *gate_bias, *up_bias, *down_bias; /* NULL or [E, I] [E, I] [E, D] */
     const weir_weight *shared_gate; /* [1, D] */
     const weir_weight *all_gate, *all_up, *all_down; /* shared experts: [S, D] [S, D] [D, S] */
 } weights;
@@ -63,6 +67,9 @@ static const weir_slot slots[] = {
     { WEIR_EXPERTS("ffn.experts.gate", weights, gate, experts, inner, model) },
     { WEIR_EXPERTS("ffn.experts.up", weights, up, experts, inner, model) },
     { WEIR_EXPERTS("ffn.experts.down", weights, down, experts, model, inner) },
+    { WEIR_VECTOR("ffn.experts.gate_bias", weights, gate_bias, experts, inner), .optional = true },
+    { WEIR_VECTOR("ffn.experts.up_bias", weights, up_bias, experts, inner), .optional = true },
+    { WEIR_VECTOR("ffn.experts.down_bias", weights, down_bias, experts, model), .optional = true },
     { WEIR_MATRIX("ffn.shared_gate", weights, shared_gate, one, model), .is_exact = true,
       .wanted = has_gated },
     { WEIR_MATRIX("ffn.shared.gate", weights, all_gate, shared_inner, model),
@@ -198,23 +205,27 @@ static int32_t group_pairs(const weir_shape *shape, const weir_step *step, const
     return n_groups;
 }
 
-static weir_status gate_rows(const weir_step *step, const memory *m, int64_t n_rows, int64_t width)
+static weir_status gate_rows(
+    const options *o, const weir_step *step, const memory *m, int64_t n_rows, int64_t width
+)
 {
-    return weir_swiglu(
-        step->stream, &(weir_swiglu_args){ .dst = m->gate,
-                                           .gate = m->gate,
-                                           .up = m->up,
-                                           .n_rows = n_rows,
-                                           .dim = width,
-                                           .dst_stride = width,
-                                           .gate_stride = width,
-                                           .up_stride = width }
+    return weir_glu(
+        step->stream, &(weir_glu_args){ .dst = m->gate,
+                                        .gate = m->gate,
+                                        .up = m->up,
+                                        .n_rows = n_rows,
+                                        .dim = width,
+                                        .dst_stride = width,
+                                        .gate_stride = width,
+                                        .up_stride = width,
+                                        .kind = o->limit > 0.0 ? WEIR_GLU_CLAMPED : WEIR_GLU_SWIGLU,
+                                        .limit = (float)o->limit }
     );
 }
 
 static weir_status run_experts(
-    const weir_shape *shape, const weights *w, const weir_step *step, const memory *m,
-    int32_t n_groups
+    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
+    const memory *m, int32_t n_groups
 )
 {
     const int64_t d = shape->d_model, inner_width = shape->d_expert;
@@ -227,34 +238,40 @@ static weir_status run_experts(
                                           .n_vocab = step->n_rows,
                                           .dtype = WEIR_F32 }
     ));
-    weir_matmul_args args = {
-        .x = m->x,
-        .n_rows = m->n_pairs,
-        .n_in = d,
-        .x_stride = d,
-        .n_outputs = 2,
-        .outputs = { { .weight = w->gate, .dst = m->gate, .dst_stride = inner_width },
-                     { .weight = w->up, .dst = m->up, .dst_stride = inner_width } },
-        .n_groups = n_groups,
-        .groups = m->groups
-    };
+    weir_matmul_args args = { .x = m->x,
+                              .n_rows = m->n_pairs,
+                              .n_in = d,
+                              .x_stride = d,
+                              .n_outputs = 2,
+                              .outputs = { { .weight = w->gate,
+                                             .dst = m->gate,
+                                             .bias = w->gate_bias,
+                                             .dst_stride = inner_width },
+                                           { .weight = w->up,
+                                             .dst = m->up,
+                                             .bias = w->up_bias,
+                                             .dst_stride = inner_width } },
+                              .n_groups = n_groups,
+                              .groups = m->groups };
     WEIR_TRY(weir_matmul(step->stream, &args));
-    WEIR_TRY(gate_rows(step, m, m->n_pairs, inner_width));
+    WEIR_TRY(gate_rows(o, step, m, m->n_pairs, inner_width));
     args.x = m->gate;
     args.n_in = args.x_stride = inner_width;
     args.n_outputs = 1;
-    args.outputs[0] = (weir_matmul_output){ .weight = w->down, .dst = m->y, .dst_stride = d };
+    args.outputs[0] = (weir_matmul_output
+    ){ .weight = w->down, .dst = m->y, .bias = w->down_bias, .dst_stride = d };
     return weir_matmul(step->stream, &args);
 }
 
 static weir_status run_shared(
-    const weir_shape *shape, const weights *w, const weir_step *step, const memory *m
+    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
+    const memory *m
 )
 {
     const weir_linear_output outputs[] = { { m->gate, w->all_gate, NULL },
                                            { m->up, w->all_up, NULL } };
     WEIR_TRY(weir_linear_outputs(step, 2, outputs, step->in.x));
-    WEIR_TRY(gate_rows(step, m, step->n_rows, shape->d_shared));
+    WEIR_TRY(gate_rows(o, step, m, step->n_rows, shape->d_shared));
     return weir_linear(step, m->y + m->n_pairs * shape->d_model, w->all_down, m->gate);
 }
 
@@ -263,7 +280,7 @@ static weir_status add_up(
     const memory *m
 )
 {
-    if (has_shared(o)) WEIR_TRY(run_shared(shape, w, step, m));
+    if (has_shared(o)) WEIR_TRY(run_shared(shape, o, w, step, m));
     return weir_expert_sum(
         step->stream, &(weir_expert_sum_args){ .dst = step->out.x,
                                                .src = m->y,
@@ -278,16 +295,17 @@ static weir_status add_up(
 /* While planning nothing is chosen. Kernels for groups of many rows and of few are asked; their
  * scratch does not depend on the groups. */
 static weir_status plan_experts(
-    const weir_shape *shape, const weights *w, const weir_step *step, const memory *m
+    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
+    const memory *m
 )
 {
     const int64_t most = shape->n_experts < m->n_pairs ? shape->n_experts : m->n_pairs;
     m->groups[0] = (weir_matmul_group){ .n_rows = m->n_pairs };
-    WEIR_TRY(run_experts(shape, w, step, m, 1));
+    WEIR_TRY(run_experts(shape, o, w, step, m, 1));
     for (int64_t g = 0; g < most; g++)
         m->groups[g] = (weir_matmul_group
         ){ .first = g, .n_rows = g + 1 < most ? 1 : m->n_pairs - g, .matrix = (int32_t)g };
-    return run_experts(shape, w, step, m, (int32_t)most);
+    return run_experts(shape, o, w, step, m, (int32_t)most);
 }
 
 /* Routes rows, sorts (row, expert) pairs by expert, multiplies each expert's rows by its matrices,
@@ -305,8 +323,8 @@ static weir_status forward(
     WEIR_TRY(route(shape, o, w, step, &m));
     WEIR_TRY(
         weir_stream_is_planning(step->stream)
-            ? plan_experts(shape, w, step, &m)
-            : run_experts(shape, w, step, &m, group_pairs(shape, step, &m))
+            ? plan_experts(shape, o, w, step, &m)
+            : run_experts(shape, o, w, step, &m, group_pairs(shape, step, &m))
     );
     return add_up(shape, o, w, step, &m);
 }

@@ -1,10 +1,12 @@
-/* engine/model/blocks/gated_delta_net.c - the linear-attention mixer of Qwen3.5 (Yang et al. 2024,
- * "Gated Delta Networks"). State per sequence: the last (taps - 1) conv inputs and a [k_dim, v_dim]
- * matrix per V head; no KV rows; a rewind needs a snapshot (docs/models/qwen35.md). */
+/* engine/model/blocks/gated_delta_net.c - the linear-attention mixer of Qwen3-Next and Qwen3.5
+ * (Yang et al. 2024, "Gated Delta Networks"). State per sequence: the last (taps - 1) conv inputs
+ * and a [k_dim, v_dim] matrix per V head; no KV rows; a rewind needs a snapshot
+ * (docs/models/qwen35.md). */
 #include "engine/model/blocks/layer_ops.h"
 
 typedef struct weights {
     const weir_weight *qkv, *z, *a, *b, *out; /* [C, D] [Hv*dv, D] [Hv, D] [Hv, D] [D, Hv*dv] */
+    const weir_weight *q, *k, *v; /* split_qkv: [Hk*dk, D] [Hk*dk, D] [Hv*dv, D] */
     const float *conv, *a_neg, *dt_bias, *norm; /* [C, taps] [Hv] [Hv] [dv]                     */
 } weights;
 
@@ -20,29 +22,41 @@ static int64_t qkv_width(const weir_shape *shape) { return 2 * qk_width(shape) +
     }
 EXTENT(model, shape->d_model)
 EXTENT(qkv, qkv_width(shape))
+EXTENT(qk, qk_width(shape))
 EXTENT(inner, v_width(shape))
 EXTENT(v_heads, shape->gdn_v_heads)
 EXTENT(v_head, shape->gdn_v_dim)
 EXTENT(taps, shape->gdn_taps)
 #undef EXTENT
 
-static const weir_slot slots[] = { { WEIR_MATRIX("gdn.qkv", weights, qkv, qkv, model) },
-                                   { WEIR_MATRIX("gdn.z", weights, z, inner, model) },
-                                   { WEIR_MATRIX("gdn.a", weights, a, v_heads, model) },
-                                   { WEIR_MATRIX("gdn.b", weights, b, v_heads, model) },
-                                   { WEIR_MATRIX("gdn.out", weights, out, model, inner) },
-                                   { WEIR_VECTOR("gdn.conv", weights, conv, qkv, taps) },
-                                   { WEIR_VECTOR("gdn.a_neg", weights, a_neg, v_heads) },
-                                   { WEIR_VECTOR("gdn.dt_bias", weights, dt_bias, v_heads) },
-                                   { WEIR_VECTOR("gdn.norm", weights, norm, v_head) },
-                                   { 0 } };
-
 typedef struct delta_options {
+    bool split_qkv; /* W_qkv is three matrices */
     bool tiled_heads; /* V head p reads K head p % Hk (GGUF order), else p / (Hv / Hk) */
 } delta_options;
 
+static bool is_split(const void *options) { return ((const delta_options *)options)->split_qkv; }
+static bool is_fused(const void *options) { return !is_split(options); }
+
+static const weir_slot slots[] = {
+    { WEIR_MATRIX("gdn.qkv", weights, qkv, qkv, model), .wanted = is_fused },
+    { WEIR_MATRIX("gdn.q", weights, q, qk, model), .wanted = is_split },
+    { WEIR_MATRIX("gdn.k", weights, k, qk, model), .wanted = is_split },
+    { WEIR_MATRIX("gdn.v", weights, v, inner, model), .wanted = is_split },
+    { WEIR_MATRIX("gdn.z", weights, z, inner, model) },
+    { WEIR_MATRIX("gdn.a", weights, a, v_heads, model) },
+    { WEIR_MATRIX("gdn.b", weights, b, v_heads, model) },
+    { WEIR_MATRIX("gdn.out", weights, out, model, inner) },
+    { WEIR_VECTOR("gdn.conv", weights, conv, qkv, taps) },
+    { WEIR_VECTOR("gdn.a_neg", weights, a_neg, v_heads) },
+    { WEIR_VECTOR("gdn.dt_bias", weights, dt_bias, v_heads) },
+    { WEIR_VECTOR("gdn.norm", weights, norm, v_head) },
+    { 0 }
+};
+
 static const weir_block_option option_table[] = {
-    WEIR_FLAG_OPTION(delta_options, tiled_heads, "tiled_heads", false), { 0 }
+    WEIR_FLAG_OPTION(delta_options, split_qkv, "split_qkv", false),
+    WEIR_FLAG_OPTION(delta_options, tiled_heads, "tiled_heads", false),
+    { 0 }
 };
 
 static const char *const shapes[] = { "gdn_k_heads", "gdn_v_heads", "gdn_k_dim",
@@ -128,6 +142,36 @@ static weir_status run_round(
     return WEIR_OK;
 }
 
+typedef struct projections {
+    float *raw, *z, *a, *b; /* [n, C] [n, Hv*dv] [n, Hv] [n, Hv] */
+} projections;
+
+static weir_status project(
+    const weir_shape *shape, const void *options, const weights *w, const weir_step *step,
+    const projections *to
+)
+{
+    const weir_linear_output all[] = { { to->raw, w->qkv, NULL },
+                                       { to->z, w->z, NULL },
+                                       { to->a, w->a, NULL },
+                                       { to->b, w->b, NULL } };
+    if (!is_split(options)) return weir_linear_outputs(step, 4, all, step->in.x);
+    const int64_t d = shape->d_model, channels = qkv_width(shape), k = qk_width(shape);
+    WEIR_TRY(weir_linear_outputs(step, 3, all + 1, step->in.x));
+    return weir_matmul(
+        step->stream,
+        &(weir_matmul_args
+        ){ .x = step->in.x,
+           .n_rows = step->n_rows,
+           .n_in = d,
+           .x_stride = d,
+           .n_outputs = 3,
+           .outputs = { { .weight = w->q, .dst = to->raw, .dst_stride = channels },
+                        { .weight = w->k, .dst = to->raw + k, .dst_stride = channels },
+                        { .weight = w->v, .dst = to->raw + 2 * k, .dst_stride = channels } } }
+    );
+}
+
 static weir_status forward(
     const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
 )
@@ -143,12 +187,7 @@ static weir_status forward(
     float *const a = o + n * width; /* [n, Hv]                       */
     float *const b = a + n * heads; /* [n, Hv]                       */
 
-    WEIR_TRY(weir_linear_outputs(
-        step, 4,
-        (const weir_linear_output[]
-        ){ { raw, w->qkv, NULL }, { z, w->z, NULL }, { a, w->a, NULL }, { b, w->b, NULL } },
-        step->in.x
-    ));
+    WEIR_TRY(project(shape, options, w, step, &(projections){ raw, z, a, b }));
     for (int64_t i = 0; i < step->in.n_rounds; i++)
         WEIR_TRY(run_round(
             shape, options, w, step, &step->in.rounds[i], &(recurrent_arrays){ raw, mix, a, b, o }

@@ -1,5 +1,7 @@
 #include "engine/model/blocks/heads.h"
 
+#include <math.h>
+
 #include "engine/model/blocks/attend.h"
 #include "engine/model/blocks/layer_ops.h"
 
@@ -28,6 +30,12 @@ EXTENT(
 const char *const weir_heads_shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
                                           "rotary_dim", "rope_theta", NULL };
 
+float weir_heads_scale(const weir_shape *shape)
+{
+    return shape->attention_scale > 0.0 ? (float)shape->attention_scale
+                                        : 1.0f / sqrtf((float)shape->head_dim);
+}
+
 weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options)
 {
     return (weir_block_kv){ .geometry = { .n_heads = shape->n_kv_heads,
@@ -35,6 +43,8 @@ weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options)
                                           .value_dim = shape->head_dim },
                             .rope = (weir_rope_pairing)own(options)->rope,
                             .no_rope = own(options)->no_rope,
+                            .rope_local = own(options)->rope_local,
+                            .scale = weir_heads_scale(shape),
                             .n_queries = shape->n_heads };
 }
 
@@ -95,11 +105,12 @@ weir_status weir_heads_rope(
 )
 {
     const weir_rope_pairing pairing = (weir_rope_pairing)own(options)->rope;
+    const weir_rope_table rope = own(options)->rope_local ? step->in.local_rope : step->in.rope;
     const weir_head_rows heads = queries(shape, options, q);
     weir_attend_show_plain(step, q, heads.n, heads.dim, heads.stride);
     if (own(options)->no_rope) return WEIR_OK;
-    WEIR_TRY(weir_rope_heads(step, heads, shape->rotary_dim, pairing));
-    return weir_rope_heads(step, keys(shape, k), shape->rotary_dim, pairing);
+    WEIR_TRY(weir_rope_heads(step, rope, heads, shape->rotary_dim, pairing));
+    return weir_rope_heads(step, rope, keys(shape, k), shape->rotary_dim, pairing);
 }
 
 weir_status weir_heads_gate(

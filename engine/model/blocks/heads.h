@@ -16,6 +16,7 @@ typedef struct weir_heads_options {
     int32_t qk_norm_over; /* weir_heads_norm */
     bool qk_norm_optional; /* no norm where the checkpoint has none */
     bool no_rope; /* q and k are not rotated (Kazemnejad et al. 2023, NoPE) */
+    bool rope_local; /* rotated by frequencies of rope_theta_local, without scaling */
 } weir_heads_options;
 
 typedef enum weir_heads_norm {
@@ -78,6 +79,7 @@ WEIR_MUST_CHECK weir_status weir_heads_check(const void *options, weir_error *er
  * whole sequence. */
 extern const char *const weir_heads_shapes[];
 weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options);
+float weir_heads_scale(const weir_shape *shape); /* of q . k */
 
 /* Computes q [n, H, hd (| gate)], k and v [n, G, hd] of the step's rows, contiguous; q and k after
  * their norm, before RoPE. */

@@ -44,14 +44,15 @@ weir_status weir_norm_heads(
 }
 
 weir_status weir_rope_heads(
-    const weir_step *step, weir_head_rows heads, int64_t rotary_dim, weir_rope_pairing pairing
+    const weir_step *step, weir_rope_table rope, weir_head_rows heads, int64_t rotary_dim,
+    weir_rope_pairing pairing
 )
 {
     return weir_rope(
         step->stream, &(weir_rope_args){ .x = heads.x,
                                          .positions = step->in.positions,
-                                         .frequencies = step->in.rope.frequencies,
-                                         .magnitude = step->in.rope.magnitude,
+                                         .frequencies = rope.frequencies,
+                                         .magnitude = rope.magnitude,
                                          .n_rows = step->n_rows,
                                          .n_heads = heads.n,
                                          .rotary_dim = rotary_dim,

@@ -31,7 +31,8 @@ WEIR_MUST_CHECK weir_status
 weir_norm_heads(const weir_step *step, weir_head_rows heads, const float *weight, double eps);
 /* Applies RoPE to the first `rotary_dim` elements of each head in place. */
 WEIR_MUST_CHECK weir_status weir_rope_heads(
-    const weir_step *step, weir_head_rows heads, int64_t rotary_dim, weir_rope_pairing pairing
+    const weir_step *step, weir_rope_table rope, weir_head_rows heads, int64_t rotary_dim,
+    weir_rope_pairing pairing
 );
 
 #ifdef __cplusplus

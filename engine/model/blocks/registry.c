@@ -9,7 +9,9 @@
     X(differential_attention)                                                                      \
     X(coda)                                                                                        \
     X(gated_delta_net)                                                                             \
+    X(short_conv)                                                                                  \
     X(swiglu)                                                                                      \
+    X(geglu)                                                                                       \
     X(experts)
 
 #define X(name) extern const weir_block weir_block_##name;

@@ -12,7 +12,11 @@
  *           Calls that follow each other from first_split 0 upwards without gaps and pass the
  *           partials on give the bits of one call. Calls with partials of their own may run in any
  *           order; joined, and with a last call without splits, they give the same up to rounding.
- * observe : lse: the log of the sum of exp(scale * q . K) over what a row sees, written with `out`.
+ * softcap : if not 0, softcap * tanh(scale * q . K / softcap) takes the place of scale * q . K,
+ *           here and in what is observed.
+ * sinks   : with sink_logits exp(sink_logits[h]) joins the sum of the softmax, without a value.
+ * observe : lse: the log of the sum of exp(scale * q . K) over what a row sees, and of the sink
+ *           logit, written with `out`.
  *           logits of a segment: scale * q . K of its last row at each slot that it sees; a call
  *           writes those of its splits.
  * shapes  : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with
@@ -37,6 +41,8 @@ typedef struct weir_attention_args {
     int32_t first_split, end_split;
     bool is_last;
     float *lse;
+    const float *sink_logits; /* [H]; NULL: none */
+    float softcap; /* 0: none */
 } weir_attention_args;
 
 static inline bool weir_attention_is_valid(const weir_attention_args *args)
@@ -66,6 +72,7 @@ static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_arg
     weir_marshal_require(m, args->out);
     weir_marshal_require(m, args->lse);
     weir_marshal_require(m, args->partials);
+    weir_marshal_require(m, args->sink_logits);
 }
 
 /* How much attention the rows of a segment gave to each slot, in one layer without a window. With
@@ -98,6 +105,7 @@ typedef struct weir_attention_mass_args {
     float scale;
     weir_kv_format k_format;
     weir_kv_sinks sinks; /* V's format is ignored */
+    float softcap; /* as attention's */
 } weir_attention_mass_args;
 
 static inline bool weir_attention_mass_from_logits(const weir_attention_mass_segment *segment)

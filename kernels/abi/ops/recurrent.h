@@ -24,8 +24,8 @@ static inline const weir_recurrent_segment *weir_recurrent_segments_marshal(
     );
 }
 
-/* dst[t,c] = silu(sum_j taps[c,j] * u[t - n_taps + 1 + j, c]); u before the first row comes from
- * the history, which is updated.
+/* dst[t,c] = silu(sum_j taps[c,j] * u[t - n_taps + 1 + j, c]), without silu if is_linear; u before
+ * the first row comes from the history, which is updated.
  * shapes : dst, src [T, C] contiguous, not aliased; taps [C, n_taps], the last tap multiplies the
  *          current row; n_taps <= 8 */
 typedef struct weir_conv1d_args {
@@ -33,6 +33,7 @@ typedef struct weir_conv1d_args {
     const float *src, *taps;
     const weir_recurrent_segment *segments;
     int64_t n_segments, n_channels, n_taps;
+    bool is_linear;
 } weir_conv1d_args;
 
 static inline bool weir_conv1d_is_valid(const weir_conv1d_args *args)

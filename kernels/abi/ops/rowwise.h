@@ -1,5 +1,5 @@
 /* kernels/abi/ops/rowwise.h - ops on rows of activations: embed, rmsnorm, gated_rmsnorm, rope,
- * swiglu, sigmoid_gate, add. */
+ * glu, sigmoid_gate, add, softcap. */
 #pragma once
 #include "kernels/abi/dtype.h"
 #include "kernels/abi/marshal.h"
@@ -121,22 +121,34 @@ static inline void weir_rope_marshal(weir_marshaller *m, weir_rope_args *args)
     );
 }
 
-/* dst[t,i] = silu(gate[t,i]) * up[t,i]
+/* dst[t,i] by kind, with g = gate[t,i] and u = up[t,i]:
+ *   SWIGLU   silu(g) * u
+ *   GEGLU    gelu(g) * u, gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3)))
+ *   BILINEAR g * u
+ *   CLAMPED  g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, limit), u' = u within -limit .. limit
  * shapes : [T, dim], own row strides
  * alias  : dst == gate or dst == up allowed */
-typedef struct weir_swiglu_args {
+typedef enum weir_glu_kind {
+    WEIR_GLU_SWIGLU,
+    WEIR_GLU_GEGLU,
+    WEIR_GLU_BILINEAR,
+    WEIR_GLU_CLAMPED,
+} weir_glu_kind;
+typedef struct weir_glu_args {
     float *dst;
     const float *gate, *up;
     int64_t n_rows, dim, dst_stride, gate_stride, up_stride;
-} weir_swiglu_args;
+    weir_glu_kind kind;
+    float limit; /* of CLAMPED */
+} weir_glu_args;
 
-static inline bool weir_swiglu_is_valid(const weir_swiglu_args *args)
+static inline bool weir_glu_is_valid(const weir_glu_args *args)
 {
     return weir_rows_are_apart(args->n_rows, args->dst_stride, args->dim) &&
            weir_rows_are_apart(args->n_rows, args->gate_stride, args->dim) &&
            weir_rows_are_apart(args->n_rows, args->up_stride, args->dim);
 }
-static inline void weir_swiglu_marshal(weir_marshaller *m, weir_swiglu_args *args)
+static inline void weir_glu_marshal(weir_marshaller *m, weir_glu_args *args)
 {
     weir_marshal_require(m, args->dst);
     weir_marshal_require(m, args->gate);
@@ -179,4 +191,21 @@ static inline void weir_add_marshal(weir_marshaller *m, weir_add_args *args)
 {
     weir_marshal_require(m, args->dst);
     weir_marshal_require(m, args->src);
+}
+
+/* x[t,:] = cap * tanh(x[t,:] / cap), which keeps x within -cap .. cap.
+ * shapes : [T, dim] with row stride; cap > 0 */
+typedef struct weir_softcap_args {
+    float *x;
+    int64_t n_rows, dim, stride;
+    float cap;
+} weir_softcap_args;
+
+static inline bool weir_softcap_is_valid(const weir_softcap_args *args)
+{
+    return args->cap > 0.0f && weir_rows_are_apart(args->n_rows, args->stride, args->dim);
+}
+static inline void weir_softcap_marshal(weir_marshaller *m, weir_softcap_args *args)
+{
+    weir_marshal_require(m, args->x);
 }

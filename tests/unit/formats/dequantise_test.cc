@@ -64,14 +64,16 @@ struct Block {
 
 TEST(Dequantise, EveryBlockTypeIsBitExact)
 {
-    const Directory golden = open("quant_blocks.safetensors");
+    const Directory models = open("quant_blocks.safetensors"),
+                    families = open("../families/quant_blocks.safetensors");
     int n_types = 0;
     for (const Block &block :
          { Block{ "Q4_0", WEIR_Q4_0 }, Block{ "Q4_1", WEIR_Q4_1 }, Block{ "Q5_0", WEIR_Q5_0 },
            Block{ "Q5_1", WEIR_Q5_1 }, Block{ "Q8_0", WEIR_Q8_0 }, Block{ "Q2_K", WEIR_Q2_K },
            Block{ "Q3_K", WEIR_Q3_K }, Block{ "Q4_K", WEIR_Q4_K }, Block{ "Q5_K", WEIR_Q5_K },
            Block{ "Q6_K", WEIR_Q6_K }, Block{ "IQ4_NL", WEIR_IQ4_NL },
-           Block{ "IQ4_XS", WEIR_IQ4_XS } }) {
+           Block{ "IQ4_XS", WEIR_IQ4_XS }, Block{ "MXFP4", WEIR_MXFP4 } }) {
+        const Directory &golden = block.dtype == WEIR_MXFP4 ? families : models;
         const auto raw = read<uint8_t>(golden, std::string(block.name) + ".raw");
         const auto wanted = read<float>(golden, std::string(block.name) + ".f32");
         ASSERT_EQ(weir_row_bytes(block.dtype, (int64_t)wanted.size()), raw.size()) << block.name;

@@ -29,7 +29,7 @@ Convolution convolve(
     for (int32_t n : cuts) {
         const weir_recurrent_segment segment = { result.history.data(), nullptr, row, n };
         const weir_conv1d_args args = { result.y.data(), u.data(), taps.data(), &segment, 1,
-                                        n_channels,      n_taps };
+                                        n_channels,      n_taps,   false };
         EXPECT_EQ(run(kernel, &args), WEIR_OK);
         row += n;
     }
@@ -73,7 +73,7 @@ TEST(Conv1d, ShapesAndSegments)
                                                         { history.data() + 2 * each, nullptr, 10,
                                                           30 } };
             const weir_conv1d_args args = { y.data(), u.data(), taps.data(), segments,
-                                            3,        channels, taps_n };
+                                            3,        channels, taps_n,      taps_n == 2 };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             return Convolution{ y, history };
         };

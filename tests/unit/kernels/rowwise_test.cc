@@ -221,20 +221,24 @@ TEST(Elementwise, OmpMatchesRef)
     for (int64_t dim : { 1, 31, 1500, 5000 }) {
         const size_t n = (size_t)(3 * (dim + 2));
         const Floats a = random_floats(n, 1, 30), b = random_floats(n, 2);
-        expect_parity<weir_swiglu_args>(
-            WEIR_OP_SWIGLU, n, a,
-            [&](float *x) {
-                return weir_swiglu_args{ x, x, b.data(), 3, dim, dim + 2, dim + 2, dim + 2 };
-            },
-            "swiglu onto its gate"
-        );
-        expect_parity<weir_swiglu_args>(
-            WEIR_OP_SWIGLU, n, b,
-            [&](float *x) {
-                return weir_swiglu_args{ x, a.data(), x, 3, dim, dim + 2, dim + 2, dim + 2 };
-            },
-            "swiglu onto up"
-        );
+        for (const weir_glu_kind kind :
+             { WEIR_GLU_SWIGLU, WEIR_GLU_GEGLU, WEIR_GLU_BILINEAR, WEIR_GLU_CLAMPED }) {
+            const int64_t stride = dim + 2;
+            expect_parity<weir_glu_args>(
+                WEIR_OP_GLU, n, a,
+                [&](float *x) {
+                    return weir_glu_args{ x, x, b.data(), 3, dim, stride, stride, stride, kind, 7 };
+                },
+                "glu onto its gate"
+            );
+            expect_parity<weir_glu_args>(
+                WEIR_OP_GLU, n, b,
+                [&](float *x) {
+                    return weir_glu_args{ x, a.data(), x, 3, dim, stride, stride, stride, kind, 7 };
+                },
+                "glu onto up"
+            );
+        }
         expect_parity<weir_add_args>(
             WEIR_OP_ADD, n, a,
             [&](float *x) { return weir_add_args{ x, b.data(), 3, dim, dim + 2, dim + 2 }; }, "add"
@@ -245,6 +249,10 @@ TEST(Elementwise, OmpMatchesRef)
                 return weir_sigmoid_gate_args{ x, a.data(), 1, 3, dim, 0, dim + 2, 0, dim + 2 };
             },
             "sigmoid_gate"
+        );
+        expect_parity<weir_softcap_args>(
+            WEIR_OP_SOFTCAP, n, a,
+            [&](float *x) { return weir_softcap_args{ x, 3, dim, dim + 2, 20 }; }, "softcap"
         );
     }
 }
@@ -257,9 +265,32 @@ TEST(Elementwise, RefClosedForm)
     ASSERT_EQ(run(weir_kernel_ref_sigmoid_gate, &sigmoid), WEIR_OK);
     expect_close(x, { 4, 6, 2, 8, 0 }, 0, 1e-6, "sigmoid");
     const Floats up = { 2, 4, 4, 0.5f, 3 };
-    const weir_swiglu_args swiglu = { x.data(), gate.data(), up.data(), 1, 5, 5, 5, 5 };
-    ASSERT_EQ(run(weir_kernel_ref_swiglu, &swiglu), WEIR_OK);
+    weir_glu_args glu = { x.data(), gate.data(), up.data(), 1, 5, 5, 5, 5, WEIR_GLU_SWIGLU, 0 };
+    ASSERT_EQ(run(weir_kernel_ref_glu, &glu), WEIR_OK);
     expect_close(x, { 0, 3 * gate[1], gate[2], 50, 0 }, 0, 1e-6, "swiglu");
+    Floats logits = { 0, 1e-3f, 2, -200, 30 };
+    const weir_softcap_args softcap = { logits.data(), 1, 5, 5, 20 };
+    ASSERT_EQ(run(weir_kernel_ref_softcap, &softcap), WEIR_OK);
+    expect_close(
+        logits, { 0, 1e-3f, 20 * 0.099667994f, -20, 20 * 0.90514825f }, 0, 1e-6, "softcap"
+    );
+    /* gelu by tanh: 0.84119199 at 1, -0.15880801 at -1 */
+    const Floats one = { 0, 1, -1, 100, -1000 };
+    glu.gate = one.data(), glu.kind = WEIR_GLU_GEGLU;
+    ASSERT_EQ(run(weir_kernel_ref_glu, &glu), WEIR_OK);
+    expect_close(x, { 0, 4 * 0.84119199f, 4 * -0.15880801f, 50, 0 }, 1e-7, 1e-6, "geglu");
+    glu.kind = WEIR_GLU_BILINEAR;
+    ASSERT_EQ(run(weir_kernel_ref_glu, &glu), WEIR_OK);
+    expect_close(x, { 0, 4, -4, 50, -3000 }, 0, 0, "bilinear");
+    /* sigmoid(1.702) = 0.84579577; gate and up above the limit, up below it */
+    const Floats ups = { 5, 1, 30, 1, -30 }, gates = { 0, 1, 1, 1e6f, 1 };
+    glu.gate = gates.data(), glu.up = ups.data();
+    glu.kind = WEIR_GLU_CLAMPED, glu.limit = 7;
+    ASSERT_EQ(run(weir_kernel_ref_glu, &glu), WEIR_OK);
+    expect_close(
+        x, { 0, 2 * 0.84579577f, 8 * 0.84579577f, 2 * 7 * 0.99999332f, -6 * 0.84579577f }, 0, 1e-6,
+        "clamped"
+    );
 }
 
 TEST(Embed, OmpMatchesRef)

@@ -77,6 +77,7 @@ inline std::vector<uint8_t> random_file(
         case WEIR_Q3_K: half(at + 108, d / 8); break;
         case WEIR_Q6_K: half(at + 208, d / 64); break;
         case WEIR_IQ4_XS: half(at, d / 64); break;
+        case WEIR_MXFP4: file[at] = (uint8_t)(118 + random() % 3); break;
         default: half(at, d); break;
         }
     }

@@ -14,9 +14,9 @@ extern "C" const weir_kernel weir_kernel_x86_matmul_tiles_avxvnni_emulated;
 namespace weir_test {
 namespace {
 
-const weir_dtype kQuantised[] = { WEIR_Q8_0, WEIR_Q4_0,   WEIR_Q4_1,   WEIR_Q5_0,
-                                  WEIR_Q5_1, WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K,
-                                  WEIR_Q3_K, WEIR_Q4_K,   WEIR_Q5_K,   WEIR_Q6_K };
+const weir_dtype kQuantised[] = { WEIR_Q8_0,   WEIR_Q4_0,   WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1,
+                                  WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K,
+                                  WEIR_Q5_K,   WEIR_Q6_K,   WEIR_MXFP4 };
 
 // The rows that this machine can run, the slowest (plain C) last.
 std::vector<const weir_kernel *> kernels_here()
@@ -66,6 +66,30 @@ TEST(Tiles, KeepTheFilesSizeForTheCommonTypes)
     size_t bytes = 0;
     EXPECT_FALSE(weir_tiles_bytes(&bytes, WEIR_Q4_K, 64, 96)) << "rows are no whole blocks";
     EXPECT_FALSE(weir_tiles_bytes(&bytes, WEIR_BF16, 64, 96)) << "not quantised";
+}
+
+// Scales of MXFP4 are powers of two; f16 holds them up to 2^10 here.
+TEST(Tiles, RefuseScalesOfMxfp4ThatTheyCannotHold)
+{
+    size_t bytes = 0;
+    ASSERT_TRUE(weir_tiles_bytes(&bytes, WEIR_MXFP4, 32, 32));
+    const auto memory = aligned_memory(bytes);
+    std::vector<uint8_t> file(32 * 17, 0x77); // codes of 6
+    for (const auto &[exponent, want] : { std::pair{ 137, WEIR_OK },
+                                          { 98, WEIR_OK },
+                                          { 138, WEIR_EFORMAT },
+                                          { 255, WEIR_EFORMAT } }) {
+        for (size_t row = 0; row < 32; row++) file[row * 17] = 127;
+        file[5 * 17] = (uint8_t)exponent;
+        EXPECT_EQ(weir_tiles_pack_panel(memory.get(), file.data(), WEIR_MXFP4, 32, 32, 0), want)
+            << exponent;
+        if (want != WEIR_OK) continue;
+        weir_weight weight = {};
+        weight.data = memory.get(), weight.bytes = bytes, weight.n_out = weight.n_in = 32;
+        weight.dtype = WEIR_MXFP4, weight.layout = WEIR_LAYOUT_TILES;
+        const weir_tile_element e = weir_tiles_element(&weight, 5, 3);
+        EXPECT_EQ(e.scale * (float)e.code, std::ldexp(6.0f, exponent - 127));
+    }
 }
 
 // Against the specification in double on the same codes, and against the file's weights within what

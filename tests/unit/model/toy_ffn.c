@@ -43,15 +43,15 @@ static weir_status forward(
     float *const up = step->out.scratch; /* [n, F] */
     (void)options;
     WEIR_TRY(weir_linear(step, up, w->up, step->in.x));
-    WEIR_TRY(weir_swiglu(
-        step->stream, &(weir_swiglu_args){ .dst = up,
-                                           .gate = up,
-                                           .up = up,
-                                           .n_rows = n,
-                                           .dim = f,
-                                           .dst_stride = f,
-                                           .gate_stride = f,
-                                           .up_stride = f }
+    WEIR_TRY(weir_glu(
+        step->stream, &(weir_glu_args){ .dst = up,
+                                        .gate = up,
+                                        .up = up,
+                                        .n_rows = n,
+                                        .dim = f,
+                                        .dst_stride = f,
+                                        .gate_stride = f,
+                                        .up_stride = f }
     ));
     return weir_linear(step, step->out.x, w->down, up);
 }

@@ -66,6 +66,7 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
                                           .key_dim = TOY_KEY_DIM,
                                           .value_dim = TOY_VALUE_DIM },
                             .is_shared = ((const toy_options *)options)->rows == ROWS_SHARED,
+                            .scale = 1.0f / sqrtf((float)TOY_KEY_DIM),
                             .n_queries = shape->n_heads };
 }
 
@@ -85,7 +86,7 @@ static weir_status norm_and_rope(
 {
     const weir_head_rows heads = { x, n_heads, TOY_KEY_DIM, TOY_KEY_DIM };
     WEIR_TRY(weir_norm_heads(step, heads, weight, shape->norm_eps));
-    return weir_rope_heads(step, heads, TOY_KEY_DIM, WEIR_ROPE_HALF_SPLIT);
+    return weir_rope_heads(step, step->in.rope, heads, TOY_KEY_DIM, WEIR_ROPE_HALF_SPLIT);
 }
 
 /* Row by row, so that any cut gives the same bits. */

@@ -118,9 +118,9 @@ TEST(Dispatch, ForcedLevelRejectsHigherRowsAndLowersTheCapabilities)
     EXPECT_EQ(reasons["fake.add.v4"], "isa v2 forced");
     EXPECT_EQ(reasons["fake.add.ref"], "");
     EXPECT_FALSE(weir_stream_caps(s.stream)->x86_v3 || weir_stream_caps(s.stream)->avx512_vnni);
-    weir_swiglu_args swiglu = {};
-    EXPECT_EQ(explained(s.stream, WEIR_OP_SWIGLU, &swiglu)["fake.swiglu.asking"], "needs AVX-512");
-    EXPECT_EQ(weir_swiglu(s.stream, &swiglu), WEIR_EUNSUPPORTED);
+    weir_glu_args glu = {};
+    EXPECT_EQ(explained(s.stream, WEIR_OP_GLU, &glu)["fake.glu.asking"], "needs AVX-512");
+    EXPECT_EQ(weir_glu(s.stream, &glu), WEIR_EUNSUPPORTED);
 }
 
 TEST(Dispatch, BadOptionsAreRefused)

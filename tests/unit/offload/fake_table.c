@@ -52,9 +52,9 @@ static const weir_kernel vector = {
     .op = WEIR_OP_ADD, .backend = WEIR_BACKEND_X86, .name = "fake.add.v4", .run = run_vector
 };
 static const weir_kernel asking = {
-    .op = WEIR_OP_SWIGLU,
+    .op = WEIR_OP_GLU,
     .backend = WEIR_BACKEND_X86,
-    .name = "fake.swiglu.asking",
+    .name = "fake.glu.asking",
     .reject = reject_caps,
     .run = run_vector,
 };

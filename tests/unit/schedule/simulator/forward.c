@@ -15,6 +15,7 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
     (void)options;
     return (weir_block_kv
     ){ .geometry = { .n_heads = shape->n_kv_heads, .key_dim = SIM_DIM, .value_dim = SIM_DIM },
+       .scale = 0.35355339f,
        .n_queries = shape->n_kv_heads,
        .watched = true };
 }
