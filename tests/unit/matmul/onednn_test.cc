@@ -191,14 +191,20 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
 }
 
 // The scratch of oneDNN grows with the threads, and so must the caller's; the bits do not change.
+// libomp leaks teams that grow, so the address sanitizer sees few.
 TEST(OneDnn, AnyNumberOfThreads)
 {
     SKIP_WITHOUT_PACKED_KERNELS();
+#if __has_feature(address_sanitizer)
+    const std::vector<int> threads = { 1, 2, 3 };
+#else
+    const std::vector<int> threads = { 1, 2, 16, 64 };
+#endif
     for (const weir_dtype dtype : packed_types()) {
         const int64_t n_in = 4096, n_out = 640, n_rows = 40;
         const auto x = random_rows(n_rows * n_in, 5);
         std::vector<float> one, many;
-        for (const int n_threads : { 1, 2, 16, 64 }) {
+        for (const int n_threads : threads) {
             Stream stream(n_threads);
             const Weight w(stream.stream, dtype, n_out, n_in, 3);
             ASSERT_EQ(w.weight.layout, WEIR_LAYOUT_ONEDNN) << n_threads << " threads";
