@@ -10,6 +10,7 @@ static weir_status load_vector(
 )
 {
     const weir_tensor *const tensor = vector->tensor;
+    WEIR_ASSERT(dst != NULL || vector->count == 0);
     *vector->slot = dst;
     for (int64_t i = 0; tensor == NULL && i < vector->count; i++) dst[i] = vector->initial;
     if (tensor == NULL) return WEIR_OK;
