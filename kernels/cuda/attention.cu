@@ -1,5 +1,5 @@
 /* kernels/cuda/attention.cu - paged causal attention on tensor cores, for formats marked READ or
- * BOTH (kernels/abi/kv_format.h). Order: online softmax over tiles of 32 positions, splits of 512
+ * BOTH (kernels/abi/kv_format.h). Order: online softmax over tiles of 32 positions, splits of 1024
  * joined in ascending order; same bits in decode, prefill and any batch (docs/kernels.md). */
 #include "kernels/abi/kv_format_text.h"
 #include "kernels/cuda/attention_rows.h"
@@ -303,7 +303,6 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
     for (int d = (int)threadIdx.x; d < (int)call.args.value_dim; d += kThreads) {
         maximum = resumes ? partials[0] : kNothing, sum = resumes ? partials[1] : 0.0f;
         float value = resumes ? partials[2 + d] : 0.0f;
-#pragma unroll 4
         for (int32_t split = 0; split < plan.n_splits; split++) {
             const float *const p = partial + split * step;
             const Join join = join_of(maximum, sum, p[0], p[1]);
@@ -350,9 +349,7 @@ bool is_sound(const weir_attention_args &args)
     if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.key_dim <= 0 ||
         args.value_dim <= 0)
         return false;
-    if (args.partials && (args.first_split < 0 || args.first_split > INT32_MAX / kHalves ||
-                          args.end_split < args.first_split))
-        return false;
+    if (args.partials && (args.first_split < 0 || args.end_split < args.first_split)) return false;
     return weir_kv_segments_are_sound(args.segments, args.n_segments, args.n_kv_heads);
 }
 
@@ -370,10 +367,8 @@ Call call_of(const weir_attention_args &args)
     call.v_part = weir_kv_v_part(args.k_format, args.key_dim);
     call.group = (int32_t)(args.n_heads / args.n_kv_heads);
     call.window = args.window > 0 ? args.window : INT32_MAX;
-    call.first_split = args.partials ? args.first_split * kHalves : 0,
-    call.end_split = args.partials && args.end_split < INT32_MAX / kHalves
-                         ? args.end_split * kHalves
-                         : INT32_MAX;
+    call.first_split = args.partials ? args.first_split : 0,
+    call.end_split = args.partials ? args.end_split : INT32_MAX;
     call.wide_rows = !is_wide_head(args) ? 64 : weir_kv_is_lossy(args.k_format) ? kNarrowRows : 32;
     call.scale = args.scale * 1.44269504f;
     call.is_last = !args.partials || args.is_last;

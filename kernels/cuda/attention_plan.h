@@ -11,10 +11,8 @@
 
 namespace weir_cuda_attention {
 
-/* The contract's splits in halves: at 32K and four KV heads two blocks per SM of an H100. */
-constexpr int kHalves = 2;
-constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS,
-              kSplit = WEIR_ATTENTION_SPLIT / kHalves, kWarp = 32;
+constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT,
+              kWarp = 32;
 /* Up to this many query rows of a KV head are one row of tensor tiles. */
 constexpr int kNarrowRows = 16;
 /* Up to this many, splits are separate units, to occupy the machine. */

@@ -221,7 +221,8 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
     /* Lanes copy the codes together, then each at most one piece of the rest. */
     struct panel_source {
         const uint8_t *codes, *rest;
-        int rest_to, rest_bytes, rest_steps; /* bytes further after so many steps; to < 0: none */
+        /* The rest is rest_bytes further every rest_steps steps; rest_to < 0: the lane has none. */
+        int rest_to, rest_bytes, rest_steps;
         bool is_there;
         __device__ __forceinline__ void open(const product &p, int64_t panel)
         {
