@@ -30,23 +30,28 @@ static bool is_copied(const weir_matmul_args *args)
            weir_onednn_padded_rows(args->n_rows) != args->n_rows;
 }
 
-static plan make_plan(const weir_matmul_args *args, int32_t n_threads)
+/* `padded`: rows of the input's copy, 0: none; `spills`: the last rows go through scratch. */
+static plan place(const weir_matmul_args *args, int32_t n_threads, size_t padded, bool spills)
 {
-    const size_t n_rows = (size_t)args->n_rows,
-                 padded = (size_t)weir_onednn_padded_rows(args->n_rows),
-                 element = args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4;
+    const size_t element = args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4;
     plan p = { .input_offset = aligned(weir_onednn_scratch_bytes(n_threads)) };
-    p.product_offset =
-        p.input_offset + (is_copied(args) ? aligned(padded * (size_t)args->n_in * element) : 0);
+    p.product_offset = p.input_offset + aligned(padded * (size_t)args->n_in * element);
     size_t widest = 0, widest_copied = 0;
     for (int o = 0; o < args->n_outputs; o++) {
         const size_t n = (size_t)args->outputs[o].weight->n_out;
         if (n > widest) widest = n;
         if (!is_direct(args, &args->outputs[o]) && n > widest_copied) widest_copied = n;
     }
-    p.spill_offset = p.product_offset + aligned(n_rows * widest_copied * sizeof(float));
-    p.bytes = p.spill_offset + (padded != n_rows ? WEIR_ONEDNN_PADDED * widest * sizeof(float) : 0);
+    p.spill_offset =
+        p.product_offset + aligned((size_t)args->n_rows * widest_copied * sizeof(float));
+    p.bytes = p.spill_offset + (spills ? WEIR_ONEDNN_PADDED * widest * sizeof(float) : 0);
     return p;
+}
+
+static plan make_plan(const weir_matmul_args *args, int32_t n_threads)
+{
+    const int64_t padded = weir_onednn_padded_rows(args->n_rows);
+    return place(args, n_threads, is_copied(args) ? (size_t)padded : 0, padded != args->n_rows);
 }
 
 static const char *reject_dtype(const weir_matmul_args *args, weir_dtype dtype)
@@ -73,7 +78,12 @@ static const char *reject_f32(const weir_caps *caps, const void *args)
     return caps->x86_v4 ? reject_dtype(args, WEIR_F32) : "needs AVX-512 (x86-64-v4)";
 }
 
-static size_t scratch(const void *args) { return make_plan(args, 0).bytes; }
+/* Of any call with at most as many rows: fewer may be copied and spill where these do not. */
+static size_t scratch(const void *args)
+{
+    const int64_t n_rows = ((const weir_matmul_args *)args)->n_rows;
+    return place(args, 0, (size_t)n_rows + WEIR_ONEDNN_PADDED, true).bytes;
+}
 
 /* The resolver that chooses a clone runs before TSan is initialised. */
 #if __has_feature(thread_sanitizer)

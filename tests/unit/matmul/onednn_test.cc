@@ -92,6 +92,26 @@ TEST(OneDnn, PlansByActivations)
     EXPECT_EQ(fails({ nullptr, 8, 64, (weir_dtype)99, false }), WEIR_EINVAL);
 }
 
+// A step with fewer rows than planned needs no more: they may be copied where the most are not.
+TEST(OneDnn, ScratchGrowsWithRows)
+{
+    for (const weir_kernel *kernel :
+         { &weir_kernel_onednn_matmul_f32, &weir_kernel_onednn_matmul_bf16 }) {
+        weir_weight weight = {};
+        weight.layout = WEIR_LAYOUT_ONEDNN, weight.n_out = 96, weight.n_in = 256;
+        weight.dtype = kernel == &weir_kernel_onednn_matmul_f32 ? WEIR_F32 : WEIR_BF16;
+        weir_matmul_args args = {};
+        args.n_in = args.x_stride = 256, args.n_outputs = 1;
+        args.outputs[0] = { &weight, nullptr, nullptr, 96, false };
+        size_t before = 0;
+        for (args.n_rows = 1; args.n_rows <= 80; args.n_rows++) {
+            const size_t bytes = kernel->scratch(&args);
+            EXPECT_GE(bytes, before) << kernel->name << ", " << args.n_rows << " rows";
+            before = bytes;
+        }
+    }
+}
+
 TEST(OneDnn, UsesThePackedKernels)
 {
     SKIP_WITHOUT_PACKED_KERNELS();
