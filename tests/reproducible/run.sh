@@ -4,15 +4,24 @@
 # the same programs; the files for Nix evaluate; and an include that no dependency allows stops the
 # build.
 #
-#   tests/reproducible/run.sh [--long] [TARGET...]
+#   tests/reproducible/run.sh [--long] [--cache DIR] [TARGET...]
 #
 # TARGET: //engine:serve //engine:weir. --long: also //offload:weir_gpu, where a CUDA toolkit is,
-# and Nix builds the same programs.
+# and Nix builds the same programs. --cache: what clean checkouts built, and nothing else did; what
+# has the same inputs and flags is not built in one again.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 export NIX_BUILDS=0
-if [ "${1:-}" = --long ]; then NIX_BUILDS=1; shift; fi
+options=()
+while :; do
+    case ${1:-} in
+    --long) NIX_BUILDS=1; shift ;;
+    --cache) options=("--disk_cache=$2"); shift 2 ;;
+    -*) echo "reproducible: unknown option $1" >&2; exit 2 ;;
+    *) break ;;
+    esac
+done
 # The tracked files as they lie here, changed or not.
 sources=$(git -c user.name=weir -c user.email=weir@localhost stash create) || {
     echo "FAILED  git has no tree of this checkout: commit, or undo what is only half added"
@@ -45,14 +54,14 @@ in_clean() {
     (cd "$clean" && bazel --batch --nohome_rc --output_user_root="$work/bazel" "$@" 2>&1)
 }
 
-# build RUN NAME: all programs, with the function that runs Bazel in a checkout.
+# build RUN NAME [OPTION...]: all programs, with the function that runs Bazel in a checkout.
 build() {
     local start=$SECONDS
-    "$1" build --config=cpu "${targets[@]}" >"$work/log" || {
+    "$1" build --config=cpu "${@:3}" "${targets[@]}" >"$work/log" || {
         bad "build $2"
         tail -n 40 "$work/log"
     }
-    [ "$gpu" = 0 ] || "$1" build --config=gpu //offload:weir_gpu >"$work/log" || {
+    [ "$gpu" = 0 ] || "$1" build --config=gpu "${@:3}" //offload:weir_gpu >"$work/log" || {
         bad "GPU build $2"
         tail -n 40 "$work/log"
     }
@@ -74,7 +83,7 @@ build here "in this checkout"
 sums "$root" >"$work/sums.here"
 mkdir -p "$clean"
 git archive "$sources" | tar -x -C "$clean"
-build in_clean "in a clean checkout"
+build in_clean "in a clean checkout" "${options[@]}"
 sums "$clean" >"$work/sums.clean"
 if [ "$failed" = 0 ] && [ -s "$work/sums.clean" ]; then
     while read -r sum file; do
