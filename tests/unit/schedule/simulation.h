@@ -15,8 +15,20 @@ namespace support {
 /* A request, and what each token of its answer carries when it runs alone. */
 struct SimulatedTurn {
     std::vector<int32_t> prompt;
+    const weir_policy_options *policy = nullptr;
+    int64_t budget = 0; /* rows, with a policy */
+    uint64_t logits = 0; /* hash of those after the prompt */
     std::vector<std::string> answer; /* of each token the bytes of ids and log-probabilities */
 };
+
+/* FNV-1a of the bits. */
+inline uint64_t hash_of(const float *logits, size_t n)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const char *at = (const char *)logits; at != (const char *)(logits + n); at++)
+        hash = (hash ^ (unsigned char)*at) * 0x100000001b3;
+    return hash;
+}
 
 enum { SIMULATED_TOKENS = 40, SIMULATED_BUSY = 128, SIMULATED_CLIENTS = 3 };
 
@@ -35,6 +47,13 @@ inline std::string bytes_of(const weir_event *event)
 }
 
 class Schedule;
+
+/* A save, restore or deletion of a session, posted within a callback. */
+struct SimulatedFile {
+    Schedule *schedule;
+    std::string name;
+    weir_session_job job = {};
+};
 
 struct SimulatedJob {
     Schedule *schedule;
@@ -60,8 +79,13 @@ struct SimulatedJob {
 /* One seed on one service. */
 class Schedule {
   public:
-    Schedule(weir_service *service, const std::vector<SimulatedTurn> &turns, unsigned seed, int n)
-        : service_(service), turns_(turns), seed_(seed), random_(seed), n_(n),
+    /* With sessions, files are saved, restored and deleted beside the requests. Threads that read
+     * and write then decide when a sequence waits, so its order and its gaps are not checked. */
+    Schedule(
+        weir_service *service, const std::vector<SimulatedTurn> &turns, unsigned seed, int n,
+        weir_sessions *sessions = nullptr
+    )
+        : service_(service), sessions_(sessions), turns_(turns), seed_(seed), random_(seed), n_(n),
           sequences_((size_t)weir_service_facts_of(service)->n_slots)
     {
     }
@@ -69,12 +93,14 @@ class Schedule {
     void run()
     {
         {
-            const std::lock_guard<std::mutex> hold(lock_);
+            const std::lock_guard<std::recursive_mutex> hold(lock_);
             submit();
             for (int i = pick(8); i >= 0; i--) submit();
         }
-        std::unique_lock<std::mutex> hold(lock_);
-        ended_.wait(hold, [this] { return n_done_ == (int)jobs_.size(); });
+        std::unique_lock<std::recursive_mutex> hold(lock_);
+        ended_.wait(hold, [this] {
+            return n_done_ == (int)jobs_.size() && n_files_done_ == files_.size();
+        });
         hold.unlock();
         for (const auto &job : jobs_) weir_job_release(job->job);
     }
@@ -85,6 +111,8 @@ class Schedule {
     int64_t n_victims() const { return n_victims_; } /* that were seen */
     int64_t n_passed() const { return n_passed_; } /* jobs that went ahead of others */
     int64_t n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
+    int64_t n_saved() const { return n_saved_; }
+    int64_t n_restored() const { return n_restored_; }
 
   private:
     int pick(int n) { return (int)(random_() % (unsigned)n); }
@@ -110,6 +138,9 @@ class Schedule {
         request.n_choices = job->n_choices;
         request.ignore_eos = request.want_logprobs = true;
         request.n_top_logprobs = WEIR_TOP_LOGPROBS;
+        request.policy = job->turn->policy;
+        request.kv_budget = job->turn->budget;
+        request.want_logits = pick(3) == 0;
         request.cache_prompt = pick(3) > 0;
         request.cache_salt = pick(6) == 0 ? "other" : nullptr;
         request.sampling = weir_sampling_default();
@@ -125,7 +156,7 @@ class Schedule {
     static bool on_event(void *user, const weir_event *event)
     {
         SimulatedJob *const job = (SimulatedJob *)user;
-        const std::lock_guard<std::mutex> hold(job->schedule->lock_);
+        const std::lock_guard<std::recursive_mutex> hold(job->schedule->lock_);
         job->schedule->take(job, event);
         return true;
     }
@@ -137,15 +168,25 @@ class Schedule {
         trace_ += std::to_string(job->number) + ":" + std::to_string(event->type) + ":" +
                   std::to_string(event->choice) + "@" + std::to_string(stats_.steps) + "-" +
                   std::to_string(stats_.preemptions) + " ";
-        check_victims();
-        check_rows();
+        if (sessions_ == nullptr) {
+            check_victims();
+            check_rows();
+        }
         switch (event->type) {
-        case WEIR_EVENT_ADMITTED: check_order(job); break;
+        case WEIR_EVENT_ADMITTED:
+            if (sessions_ == nullptr) check_order(job);
+            break;
         case WEIR_EVENT_TOKEN: check_token(job, event); break;
         case WEIR_EVENT_CHOICE: check_choice(job, event); break;
         case WEIR_EVENT_DONE: check_done(job, event); break;
-        case WEIR_EVENT_PROMPT:
-        case WEIR_EVENT_LOGITS: ADD_FAILURE() << job->name() << " asked for no scores"; break;
+        case WEIR_EVENT_LOGITS:
+            EXPECT_EQ(
+                hash_of(event->logits, (size_t)weir_service_facts_of(service_)->n_vocab),
+                job->turn->logits
+            ) << job->name()
+              << ": not the logits that it has alone";
+            break;
+        case WEIR_EVENT_PROMPT: ADD_FAILURE() << job->name() << " asked for no scores"; break;
         }
         act();
     }
@@ -157,6 +198,7 @@ class Schedule {
             ASSERT_LT(i, 100) << "nothing is let in";
             submit();
         }
+        if (sessions_ != nullptr && n_ > 0 && pick(16) == 0) post();
         if (pick(40) > 0) return;
         SimulatedJob *const job = jobs_[(size_t)pick((int)jobs_.size())].get();
         if (job->is_done || job->is_cancelled || job->job == nullptr) return;
@@ -164,6 +206,40 @@ class Schedule {
         job->cancel_step = stats_.steps;
         n_cancelled_++;
         weir_job_cancel(job->job);
+    }
+
+    /* The prompt of a turn is saved under one of a few names, or what a name has is restored. */
+    void post()
+    {
+        auto file = std::make_unique<SimulatedFile>();
+        const SimulatedTurn &turn = turns_[(size_t)pick((int)turns_.size())];
+        const int what = pick(8);
+        file->schedule = this;
+        file->name = "s" + std::to_string(pick(4));
+        file->job.work = what < 4   ? WEIR_SESSION_SAVE
+                         : what < 7 ? WEIR_SESSION_RESTORE
+                                    : WEIR_SESSION_DELETE;
+        file->job.name = file->name.c_str();
+        file->job.tokens = turn.prompt.data();
+        file->job.n_tokens = (int32_t)turn.prompt.size();
+        file->job.done = on_file;
+        file->job.user = file.get();
+        files_.push_back(std::move(file));
+        weir_sessions_post(sessions_, &files_.back()->job);
+    }
+    /* On a thread of the sessions, or within weir_sessions_post. */
+    static void on_file(weir_session_job *job)
+    {
+        Schedule *const schedule = ((SimulatedFile *)job->user)->schedule;
+        const std::lock_guard<std::recursive_mutex> hold(schedule->lock_);
+        const bool is_fine = job->status == WEIR_OK || job->status == WEIR_ENOTFOUND ||
+                             job->status == WEIR_EFULL || job->status == WEIR_ECANCELED;
+        EXPECT_TRUE(is_fine) << job->name << ": " << job->error.text;
+        if (job->status == WEIR_OK)
+            (job->work == WEIR_SESSION_SAVE ? schedule->n_saved_ : schedule->n_restored_) +=
+                job->work != WEIR_SESSION_DELETE;
+        schedule->n_files_done_++;
+        schedule->ended_.notify_all();
     }
 
     static int64_t rows_of(const SimulatedJob *job)
@@ -209,7 +285,8 @@ class Schedule {
         ASSERT_LT(c->n_tokens, job->max_tokens) << what;
         EXPECT_EQ(bytes_of(event), job->turn->answer[(size_t)c->n_tokens])
             << what << ": not the bits that it has alone";
-        const bool is_next = c->n_tokens > 0 && c->n_preempted == stats_.preemptions;
+        const bool is_next =
+            c->n_tokens > 0 && c->n_preempted == stats_.preemptions && sessions_ == nullptr;
         if (is_next) {
             EXPECT_EQ(stats_.steps, c->step + 1) << what << ": a step went by without it";
             n_gaps_++;
@@ -284,11 +361,15 @@ class Schedule {
     using Key = std::tuple<int32_t, int64_t, int32_t>; /* of a sequence: priority, job, choice */
 
     weir_service *service_;
+    weir_sessions *sessions_;
     const std::vector<SimulatedTurn> &turns_;
     unsigned seed_;
     std::mt19937 random_;
     int n_, n_done_ = 0; /* n_: yet to be submitted */
     std::vector<std::unique_ptr<SimulatedJob>> jobs_;
+    std::vector<std::unique_ptr<SimulatedFile>> files_;
+    size_t n_files_done_ = 0;
+    int64_t n_saved_ = 0, n_restored_ = 0;
     std::vector<weir_service_sequence> sequences_;
     std::map<Key, int32_t> rows_; /* as they were seen last */
     weir_service_stats stats_ = {};
@@ -297,8 +378,8 @@ class Schedule {
             n_passed_ = 0;
     int64_t served_[SIMULATED_CLIENTS] = {}; /* n_admitted_ when its last job was admitted */
     std::string trace_;
-    std::mutex lock_;
-    std::condition_variable ended_;
+    std::recursive_mutex lock_;
+    std::condition_variable_any ended_;
 };
 
 } // namespace support

@@ -1,5 +1,9 @@
 // Thousands of random schedules, each from a seed. WEIR_SIMULATIONS: how many of each model (8 by
 // default, 10000 in a long run); WEIR_SIMULATION_SEED: the first of them.
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "tests/unit/schedule/simulation.h"
 
 namespace {
@@ -17,79 +21,121 @@ int64_t from_environment(const char *name, int64_t otherwise)
 
 class Simulation : public support::Service {
   protected:
-    void start(const char *model, const char *memory)
+    void SetUp() override
     {
-        open(
-            model, SLOTS, memory, WINDOW, 24,
-            { "batch.chunk=512", "memory.snapshots=256KiB", "kv.policy.kept=0" }
-        );
+        ASSERT_EQ(weir_policy_options_default(&policy_, "h2o", &error_), WEIR_OK);
+        folder_ = ::testing::TempDir() + "/simulation." + std::to_string(getpid());
+        std::filesystem::remove_all(folder_);
+        std::filesystem::create_directories(folder_ + "/tier");
+    }
+    void TearDown() override
+    {
+        stop();
+        std::filesystem::remove_all(folder_);
+    }
+    void start(const char *model, const char *memory, bool with_files)
+    {
+        settings_ = { "batch.chunk=512", "memory.snapshots=256KiB", "kv.policy.kept=0" };
+        if (with_files) {
+            settings_.push_back("sessions.dir=" + folder_ + "/sessions");
+            settings_.push_back("memory.disk_dir=" + folder_ + "/tier");
+            settings_.push_back("memory.disk=64MiB");
+            settings_.push_back("memory.snapshots=4MiB"); /* some of each model's states */
+        }
+        with_server_ = with_files; /* which has threads for them */
+        open(model, SLOTS, memory, WINDOW, 24);
     }
     void end()
     {
         stop();
         service_ = nullptr;
     }
-    /* Prompts of many lengths, some with a common beginning, and their answers alone. */
-    void read_alone(const char *model)
+    /* Prompts of many lengths, some with a common beginning; with policies every fourth is cut. */
+    void make_turns(bool with_policies)
     {
-        start(model, nullptr);
-        const weir_plan *const plan = weir_engine_plan_of(engine_);
-        fixed_ = weir_plan_total(plan) - plan->kv;
-        window_ = plan->kv / SLOTS;
         turns_.clear();
         for (int i = 0; i < 20; i++) {
             SimulatedTurn turn;
             turn.prompt = prompt(i % 5, 3 + 23 * i);
             const auto own = prompt(30 + i, i % 4 * 7);
             turn.prompt.insert(turn.prompt.end(), own.begin(), own.end());
+            if (with_policies && i % 4 == 3) turn.policy = &policy_, turn.budget = 96;
             turns_.push_back(turn);
         }
+    }
+    /* What each turn gives alone, in a service with memory for all. */
+    void read_alone(const char *model, bool together = false)
+    {
+        start(model, nullptr, together);
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        fixed_ = weir_plan_total(plan) - plan->kv;
+        window_ = plan->kv / SLOTS;
+        make_turns(together);
         for (SimulatedTurn &turn : turns_) {
             struct Told {
                 support::Call call;
                 SimulatedTurn *turn;
-            } told = { support::Call(turn.prompt, support::SIMULATED_TOKENS), &turn };
+                size_t n_vocab;
+            } told = { support::Call(turn.prompt, support::SIMULATED_TOKENS), &turn,
+                       (size_t)weir_service_facts_of(service_)->n_vocab };
             told.call.request.want_logprobs = told.call.request.ignore_eos = true;
+            told.call.request.want_logits = true;
             told.call.request.n_top_logprobs = WEIR_TOP_LOGPROBS;
+            told.call.request.policy = turn.policy;
+            told.call.request.kv_budget = turn.budget;
             told.call.request.user = &told;
             told.call.request.callback = [](void *user, const weir_event *event) {
                 Told *const t = (Told *)user;
                 if (event->type == WEIR_EVENT_TOKEN)
                     t->turn->answer.push_back(support::bytes_of(event));
+                if (event->type == WEIR_EVENT_LOGITS)
+                    t->turn->logits = support::hash_of(event->logits, t->n_vocab);
                 return support::Call::on_event(&t->call, event);
             };
             (void)answer(told.call);
             ASSERT_EQ(turn.answer.size(), (size_t)support::SIMULATED_TOKENS);
+            ASSERT_NE(turn.logits, 0u);
         }
         end();
     }
-    void play(const char *model, unsigned seed)
+    void play(const char *model, unsigned seed, bool together = false)
     {
         SCOPED_TRACE(std::string(model) + ", WEIR_SIMULATION_SEED=" + std::to_string(seed));
         /* Memory for all windows, or for between 1 and 3 of them. */
         const size_t part = seed % 4 == 0 ? 4 * SLOTS : 5 + seed % 7;
         const std::string memory = std::to_string(fixed_ + window_ * part / 4) + "B";
-        start(model, memory.c_str());
+        start(model, memory.c_str(), together);
         ASSERT_NE(engine_, nullptr);
-        Schedule schedule(service_, turns_, seed, N_JOBS);
-        schedule.run();
-        for (int i = 0; i < 2000 && stats().running + stats().waiting > 0; i++)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1)); /* after the last event */
-        EXPECT_EQ(pages_used_when_idle(), 0) << "pages leaked";
-        EXPECT_EQ(stats().kv_tokens_free, weir_engine_plan_of(engine_)->kv_rows);
-        EXPECT_EQ(stats().running + stats().waiting, 0);
-        const weir_ledger *const ledger = weir_engine_ledger(engine_);
-        EXPECT_LE(
-            weir_ledger_peak(ledger, WEIR_TIER_HOST), weir_ledger_cap(ledger, WEIR_TIER_HOST)
+        Schedule schedule(
+            service_, turns_, seed, N_JOBS, together ? weir_engine_sessions(engine_) : nullptr
         );
+        schedule.run();
+        check_end();
         n_tokens_ += schedule.n_tokens();
         n_cancelled_ += schedule.n_cancelled();
         n_gaps_ += schedule.n_gaps();
         n_passed_ += schedule.n_passed();
+        n_saved_ += schedule.n_saved();
+        n_restored_ += schedule.n_restored();
         trace_ = schedule.trace();
         n_preempted_ += schedule.n_victims();
         n_cached_ += stats().cached_tokens;
+        n_evicted_ += stats().evicted_tokens;
+        n_bytes_out_ += stats().kv_bytes_out;
         end();
+    }
+    void check_end()
+    {
+        for (int i = 0; i < 2000 && stats().running + stats().waiting > 0; i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1)); /* after the last event */
+        EXPECT_EQ(pages_used_when_idle(), 0) << "pages leaked";
+        EXPECT_EQ(stats().running + stats().waiting, 0);
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        if (plan->kv_disk == 0) EXPECT_EQ(stats().kv_tokens_free, plan->kv_rows);
+        weir_ledger_state state;
+        weir_ledger_read(weir_engine_ledger(engine_), &state);
+        for (const weir_tier tier : { WEIR_TIER_HOST, WEIR_TIER_DISK })
+            EXPECT_LE(state.peak[tier], state.cap[tier]) << weir_tier_name(tier);
     }
     void play_all(const char *model, int64_t n)
     {
@@ -103,11 +149,27 @@ class Simulation : public support::Service {
         EXPECT_GT(n_gaps_, 100 * n);
         EXPECT_GT(n_passed_, n / 4);
     }
+    /* With a disk below memory, sessions that are saved, restored and deleted meanwhile, and
+     * policies of some requests. */
+    void play_together(const char *model, int64_t n)
+    {
+        read_alone(model, true);
+        const int64_t first = from_environment("WEIR_SIMULATION_SEED", 1);
+        for (int64_t i = 0; i < n && !HasFailure(); i++) play(model, (unsigned)(first + i), true);
+        if (n < 8 || HasFailure()) return;
+        EXPECT_GT(n_cancelled_, n);
+        EXPECT_GT(n_cached_, 50 * n);
+        EXPECT_GT(n_saved_, n / 2);
+        EXPECT_GT(n_restored_, n / 4);
+        EXPECT_GT(n_evicted_, 100 * n);
+        EXPECT_GT(n_bytes_out_, 0);
+    }
     std::vector<SimulatedTurn> turns_;
-    std::string trace_; /* of the last one */
+    weir_policy_options policy_;
+    std::string trace_, folder_; /* trace_: of the last one */
     size_t fixed_ = 0, window_ = 0;
     int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_preempted_ = 0, n_cached_ = 0,
-            n_passed_ = 0;
+            n_passed_ = 0, n_saved_ = 0, n_restored_ = 0, n_evicted_ = 0, n_bytes_out_ = 0;
 };
 
 TEST_F(Simulation, ASeedRepeatsItsSchedule)
@@ -135,6 +197,26 @@ TEST_F(Simulation, OfAnAttentionModel)
 TEST_F(Simulation, OfTheDemoModel)
 {
     play_all("../../../models/weir-demo", from_environment("WEIR_SIMULATIONS", 8) / 8);
+}
+
+TEST_F(Simulation, TogetherOfAHybridModel)
+{
+    play_together("tq", from_environment("WEIR_SIMULATIONS", 8));
+}
+
+TEST_F(Simulation, TogetherOfAHybridModelWithConvolutions)
+{
+    play_together("../families/lfm2", from_environment("WEIR_SIMULATIONS", 8));
+}
+
+TEST_F(Simulation, TogetherOfAnAttentionModel)
+{
+    play_together("qwen3", from_environment("WEIR_SIMULATIONS", 8));
+}
+
+TEST_F(Simulation, TogetherOfTheDemoModel)
+{
+    play_together("../../../models/weir-demo", from_environment("WEIR_SIMULATIONS", 8) / 8);
 }
 
 } // namespace
