@@ -32,7 +32,7 @@ typedef struct weir_config {
         int64_t context;
     } model; /* path "": the bundled demo */
     struct {
-        int64_t host, device, disk, snapshots;
+        int64_t host, device, disk, snapshots, experts;
         weir_config_text disk_dir;
     } memory;
     struct {

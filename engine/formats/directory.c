@@ -239,6 +239,25 @@ bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out)
     return true;
 }
 
+int32_t weir_tensor_directory_files(const weir_tensor_directory *directory)
+{
+    return (int32_t)directory->n_sources;
+}
+
+const char *weir_tensor_directory_file(const weir_tensor_directory *directory, int32_t file)
+{
+    WEIR_ASSERT(file >= 0 && (size_t)file < directory->n_sources);
+    return directory->sources[file].path;
+}
+
+size_t weir_tensor_offset(
+    const weir_tensor_directory *directory, const weir_tensor *tensor, const void *bytes
+)
+{
+    WEIR_ASSERT((size_t)tensor->file < directory->n_sources);
+    return (size_t)((const unsigned char *)bytes - directory->sources[tensor->file].map.data);
+}
+
 void weir_tensor_release(const weir_tensor_directory *directory, const weir_tensor *tensor)
 {
     if ((size_t)tensor->file >= directory->n_sources) return;

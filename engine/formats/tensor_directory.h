@@ -89,6 +89,13 @@ bool weir_tensor_directory_meta(
     const weir_tensor_directory *directory, const char *key, weir_meta *out
 );
 bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out);
+/* The files of the checkpoint, and a path of one; `file` of a tensor is below their number. */
+int32_t weir_tensor_directory_files(const weir_tensor_directory *directory);
+const char *weir_tensor_directory_file(const weir_tensor_directory *directory, int32_t file);
+/* Where these bytes of the tensor are in its file. */
+size_t weir_tensor_offset(
+    const weir_tensor_directory *directory, const weir_tensor *tensor, const void *bytes
+);
 /* Releases the tensor's pages after its data was copied into a packed layout. */
 void weir_tensor_release(const weir_tensor_directory *directory, const weir_tensor *tensor);
 

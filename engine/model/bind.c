@@ -48,7 +48,8 @@ static const weir_weight *add_matrix(binder *b, const wanted *w, const part *fro
                                                            .scale_data = from->scale_data,
                                                            .runs = from->runs,
                                                            .dtype = from->dtype,
-                                                           .expert = expert };
+                                                           .expert = expert,
+                                                           .is_expert = w->n_experts > 0 };
     return weight;
 }
 
@@ -145,7 +146,11 @@ static void bind_experts(binder *b, const wanted *w, const weir_weight **slot)
     const size_t most = weir_bind_is_per_expert(&last) ? WEIR_BIND_PROBLEMS : 1;
     for (int64_t e = 0; e < w->n_experts && n_wrong < most; e++)
         n_wrong += !bind_expert(b, w, last.name, e, first.tensor);
-    if (n_wrong == 0) *slot = &model->weights[before];
+    if (n_wrong > 0) return;
+    *slot = &model->weights[before];
+    WEIR_ASSERT(model->n_expert_arrays < model->max_expert_arrays);
+    model->expert_arrays[model->n_expert_arrays++] =
+        (weir_expert_array){ .layer = w->layer, .n = w->n_experts, .first = before };
 }
 
 /* Binds one slot of a block in a layer. */

@@ -2,6 +2,7 @@
  * x += ffn(norm(x)); logits = output(norm(x)) for the rows that need them. An addition is fused
  * with the norm after it, so x is complete only where it is read. Scales of rows, blocks and logits
  * cost a product per embedded element: docs/decisions/0056. */
+#include "engine/model/expert_cache.h"
 #include "engine/model/workspace.h"
 
 /* Computes dst = rmsnorm(src += add) over n rows; add may be NULL. */
@@ -197,6 +198,10 @@ weir_status weir_model_forward(
     WEIR_ASSERT(batch->n_logits >= 0 && batch->n_logits <= workspace->limits.logits);
     WEIR_ASSERT(batch->source == NULL || workspace->limits.has_cold);
     const weir_status status = run(model, workspace, batch);
+    const char *const problem =
+        model->experts != NULL ? weir_expert_cache_problem(model->experts) : "";
+    if (status != WEIR_OK && problem[0] != '\0')
+        return weir_error_set(error, status, "%s", problem);
     if (status != WEIR_OK)
         return weir_error_set(
             error, status, "the forward pass failed: %s", weir_status_text(status)

@@ -152,6 +152,7 @@ static void count_slots(weir_model *model, const weir_block_use *use)
         case WEIR_SLOT_VECTOR: model->max_vectors++; break;
         case WEIR_SLOT_EXPERTS:
             model->max_matrices += count_experts(model, slot, use->options);
+            model->max_expert_arrays++;
             break;
         }
     }
@@ -224,7 +225,10 @@ weir_status weir_open_slots(weir_model *model, weir_error *error)
     model->weights = calloc(model->max_matrices, sizeof *model->weights);
     model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
     model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
-    if (model->weights != NULL && model->matrices != NULL && model->vectors != NULL) return WEIR_OK;
+    model->expert_arrays = calloc(model->max_expert_arrays + 1, sizeof *model->expert_arrays);
+    if (model->expert_arrays != NULL && model->weights != NULL && model->matrices != NULL &&
+        model->vectors != NULL)
+        return WEIR_OK;
     return weir_error_set(
         error, WEIR_ENOMEM, "no memory to bind %zu tensors",
         model->max_matrices + model->max_vectors

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/model/model_internal.h"
+#include "engine/model/expert_cache_internal.h"
 
 static weir_status load_vector(
     const bound_vector *vector, float *dst, const char *path, weir_error *error
@@ -99,7 +99,9 @@ static unsigned char *take_gathered(const weir_model *model, bool *is_needed)
         const bound_matrix *const matrix = &model->matrices[i];
         const size_t bytes =
             weir_row_bytes(matrix->dtype, model->weights[i].n_in) * (size_t)model->weights[i].n_out;
-        if (weir_matrix_is_scattered(matrix, model->weights[i].n_out) && bytes > most) most = bytes;
+        if (weir_matrix_is_scattered(matrix, model->weights[i].n_out) && bytes > most &&
+            !weir_model_is_cached(model, i))
+            most = bytes;
     }
     *is_needed = most > 0;
     return most > 0 ? malloc(most) : NULL;
@@ -142,6 +144,7 @@ static weir_status load_matrices(
     if (is_gathered && gathered == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for a matrix of the model");
     for (size_t i = 0; status == WEIR_OK && i < model->n_matrices; i++) {
+        if (weir_model_is_cached(model, i)) continue;
         if (progress != NULL) progress(user, done, model->weight_bytes);
         status = load_matrix(model, i, gathered, dst, error);
         const size_t bytes = (model->weights[i].bytes + WEIR_WEIGHT_ALIGNMENT - 1) /
@@ -168,5 +171,8 @@ weir_status weir_model_load(
         ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error
     ));
     WEIR_TRY(load_small(model, error));
-    return load_matrices(model, progress, user, error);
+    WEIR_TRY(load_matrices(model, progress, user, error));
+    return model->expert_plan.bytes > 0
+               ? weir_expert_cache_open(&model->experts, model, &model->expert_plan, ledger, error)
+               : WEIR_OK;
 }

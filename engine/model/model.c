@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "engine/base/checked.h"
+#include "engine/model/expert_cache_internal.h"
 #include "engine/model/model_internal.h"
 #include "engine/model/rope.h"
 
@@ -13,16 +14,16 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
         const weir_weight *const weight = &model->weights[i];
         size_t bytes;
         if (!weir_align_size(&bytes, weight->bytes, WEIR_WEIGHT_ALIGNMENT) ||
-            !weir_add_size(&total, total, bytes) ||
+            !weir_add_size(&total, total, weir_model_is_cached(model, i) ? 0 : bytes) ||
             !weir_add_i64(&model->n_parameters, model->n_parameters, weight->n_out * weight->n_in))
             return weir_error_set(
                 error, WEIR_EFORMAT, "%s: the weights do not fit in memory",
                 weir_tensor_directory_path(model->directory)
             );
         /* A slot's matrices have the same size, so it does not matter which of them are used. */
-        if (model->matrices[i].expert > 0 &&
-            model->matrices[i].expert >= model->shape.n_experts_used)
-            model->idle_bytes += bytes;
+        if (!model->matrices[i].is_expert) continue;
+        *(model->matrices[i].expert < model->shape.n_experts_used ? &model->used_expert_bytes
+                                                                  : &model->idle_bytes) += bytes;
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
         elements += ((size_t)model->vectors[i].count + 15) / 16 * 16;
@@ -102,6 +103,8 @@ weir_status weir_model_bind(
     if (status == WEIR_OK) status = weir_open_slots(model, error);
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
     if (status == WEIR_OK) status = weir_model_resolve_rope(model, error);
+    if (status == WEIR_OK)
+        status = weir_expert_cache_plan(&model->expert_plan, model, settings->expert_bytes, error);
     if (status == WEIR_OK) status = sum_sizes(model, error);
 done:
     if (status != WEIR_OK)
@@ -140,6 +143,7 @@ size_t weir_model_near_frequency_bytes(const weir_model *model)
 void weir_model_close(weir_model *model)
 {
     if (model == NULL) return;
+    weir_expert_cache_close(model->experts);
     for (size_t i = 0; i < model->n_matrices; i++) weir_weight_release(&model->weights[i]);
     if (model->ledger != NULL) {
         weir_ledger_free_device(
@@ -165,6 +169,7 @@ void weir_model_close(weir_model *model)
     free(model->weights);
     free(model->matrices);
     free(model->vectors);
+    free(model->expert_arrays);
     free(model->used);
     free(model->frequencies);
     free(model);
@@ -174,7 +179,8 @@ const weir_shape *weir_model_shape(const weir_model *model) { return &model->sha
 const char *weir_model_arch(const weir_model *model) { return model->arch->name; }
 size_t weir_model_weight_bytes(const weir_model *model)
 {
-    return model->weight_bytes + model->vector_bytes + weir_model_near_frequency_bytes(model);
+    return model->weight_bytes + model->expert_plan.bytes + model->vector_bytes +
+           weir_model_near_frequency_bytes(model);
 }
 int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
 bool weir_model_tied(const weir_model *model)
@@ -309,7 +315,20 @@ weir_bank_stats weir_model_bank_stats(const weir_model *model, const float *recu
 
 size_t weir_model_decode_bytes(const weir_model *model)
 {
-    return weir_model_weight_bytes(model) - model->idle_bytes + weir_model_recurrent_bytes(model);
+    const size_t all = weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model),
+                 cache = model->expert_plan.bytes;
+    return cache > 0 ? all - cache + model->used_expert_bytes : all - model->idle_bytes;
+}
+
+void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out)
+{
+    const weir_expert_plan *const plan = &model->expert_plan;
+    *out = (weir_expert_stats){ 0 };
+    if (plan->bytes > 0)
+        *out = (weir_expert_stats){ .n_experts = plan->n_experts,
+                                    .n_slots = plan->n_slots,
+                                    .slot_bytes = (int64_t)plan->slot_bytes };
+    if (model->experts != NULL) weir_expert_cache_stats(model->experts, out);
 }
 
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most)

@@ -6,6 +6,7 @@
 #pragma once
 #include "engine/model/arch.h"
 #include "engine/model/block.h"
+#include "engine/model/expert_stats.h"
 #include "offload/ledger.h"
 #include "offload/weights.h"
 
@@ -20,6 +21,8 @@ typedef struct weir_model_settings {
     /* Its tensors replace those of the checkpoint; may be NULL; must outlive the model. */
     const weir_tensor_directory *adapter;
     weir_kv_pair kv_format; /* kv.format, also for fixed-size memory with keys and values */
+    /* Most bytes for experts, of which the others stay in the file (memory.experts); 0: all. */
+    size_t expert_bytes;
 } weir_model_settings;
 
 /* Finds every tensor, checks shapes and types, and plans the packed layouts; all errors of a file
@@ -86,6 +89,8 @@ weir_bank_stats weir_model_bank_stats(const weir_model *model, const float *recu
 /* Bytes read by one decode step of one sequence at depth 0 (recurrent state, and weights without
  * the experts that one row does not use): decoding takes at least this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);
+/* Any thread. */
+void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out);
 /* Tensors of the file that nothing uses (borrowed names), except the draft block and vision
  * parts. */
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most);

@@ -26,7 +26,7 @@ typedef struct bound_matrix {
     weir_row_runs runs;
     weir_dtype dtype; /* of the matrix */
     int64_t expert; /* index in the slot's array; 0 in other slots */
-    bool is_last; /* of the tensor */
+    bool is_expert, is_last; /* of the tensor */
 } bound_matrix;
 
 typedef struct bound_vector {
@@ -39,6 +39,23 @@ typedef struct bound_vector {
     float scale; /* factor of all elements, after the transform; 0: none */
     float initial; /* of all elements, if there is no tensor */
 } bound_vector;
+
+/* A slot of experts in a layer: its matrices are weights [first, first + n) of the model. */
+typedef struct weir_expert_array {
+    int64_t layer, n;
+    size_t first;
+} weir_expert_array;
+
+/* What a cache of experts takes (expert_cache.h). */
+typedef struct weir_expert_plan {
+    size_t slot_bytes; /* of the largest expert */
+    /* Of a thread that reads: a matrix as it lies in the file, and gathered; 0: none is. */
+    size_t buffer_bytes, gathered_bytes;
+    size_t all_bytes; /* of all experts, packed */
+    size_t bytes; /* of the cache; 0: there is none, experts are weights like others */
+    int64_t n_experts; /* of all layers */
+    int32_t n_slots;
+} weir_expert_plan;
 
 typedef struct layer {
     weir_block_use mixer, ffn;
@@ -74,6 +91,10 @@ struct weir_model {
     bound_matrix *matrices; /* [max_matrices]: where they come from */
     bound_vector *vectors;
     size_t n_matrices, max_matrices, n_vectors, max_vectors;
+    weir_expert_array *expert_arrays; /* [max_expert_arrays], ascending by layer */
+    size_t n_expert_arrays, max_expert_arrays;
+    weir_expert_plan expert_plan;
+    struct weir_expert_cache *experts; /* NULL: all are in weight_memory */
     bool *used; /* per tensor of the directory, then of the adapter */
 
     const weir_tensor *embedding;
@@ -86,11 +107,17 @@ struct weir_model {
     weir_ledger *ledger; /* of the memory below */
     /* Owned, near the kernels; near_frequencies only with a device. */
     void *weight_memory, *vector_memory, *near_frequencies;
-    size_t weight_bytes, vector_bytes;
-    size_t idle_bytes; /* weights of experts that one row does not use */
+    size_t weight_bytes, vector_bytes; /* weight_bytes: without experts that have a cache */
+    size_t used_expert_bytes, idle_bytes; /* of experts that one row uses, and does not use */
     int64_t kv_layers, n_readers, recurrent_elements, n_parameters;
     int32_t block_rows;
 };
+
+/* True for a matrix of an expert that is read when it is needed. */
+static inline bool weir_model_is_cached(const weir_model *model, size_t matrix)
+{
+    return model->expert_plan.bytes > 0 && model->matrices[matrix].is_expert;
+}
 
 /* The directory that contains the tensor. */
 const weir_tensor_directory *weir_model_directory_of(

@@ -196,5 +196,7 @@ weir_step weir_step_of(
                         .observer = { .watches = w->is_watched && l->kv.watched ? w->watches : NULL,
                                       .lse = w->lse,
                                       .mass = w->mass,
-                                      .queries = w->shown_queries } };
+                                      .queries = w->shown_queries },
+                        .layer = l - model->layers,
+                        .experts = model->experts };
 }

@@ -119,6 +119,8 @@ typedef struct weir_step {
     weir_step_outputs out;
     weir_step_kv kv;
     weir_step_observer observer;
+    int64_t layer; /* of the model */
+    struct weir_expert_cache *experts; /* NULL: all are in memory */
 } weir_step;
 
 #ifdef __cplusplus

@@ -41,6 +41,10 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     (void)snprintf(facts->arch, sizeof facts->arch, "%s", weir_model_arch(model));
     facts->n_parameters = weir_model_parameters(model);
     facts->weight_bytes = (int64_t)weir_model_weight_bytes(model);
+    weir_expert_stats experts;
+    weir_model_expert_stats(model, &experts);
+    facts->n_experts = experts.n_experts;
+    facts->n_experts_here = experts.n_slots;
     facts->recurrent_bytes = (int64_t)weir_model_recurrent_bytes(model);
     facts->trained_context = (int32_t)shape->context;
     facts->n_layers = (int32_t)shape->n_layers;

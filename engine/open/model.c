@@ -150,7 +150,8 @@ static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_e
                                                               ? WEIR_ACTIVATIONS_F32
                                                               : WEIR_ACTIVATIONS_FAST,
                                            .adapter = engine->adapter,
-                                           .kv_format = engine->kv_choice.rest };
+                                           .kv_format = engine->kv_choice.rest,
+                                           .expert_bytes = (size_t)engine->config.memory.experts };
     return weir_model_bind(
         &engine->model, engine->directory, arch, engine->stream, &settings, error
     );

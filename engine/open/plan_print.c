@@ -138,6 +138,11 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
             WEIR_TRY(weir_buffer_format(out, " on %s", plan->device));
         if (strcmp(p->name, "recurrent_state") == 0)
             WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->facts.n_slots));
+        if (strcmp(p->name, "weights") == 0 && plan->facts.n_experts_here > 0)
+            WEIR_TRY(weir_buffer_format(
+                out, "   %" PRId64 " of %" PRId64 " experts in memory (memory.experts)",
+                plan->facts.n_experts_here, plan->facts.n_experts
+            ));
         if (strcmp(p->name, "kv") == 0)
             WEIR_TRY(weir_buffer_format(
                 out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages",

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/kv/policy/policy.h"
 #include "engine/model/bank_stats.h"
+#include "engine/model/expert_stats.h"
 #include "engine/sample/sampler.h"
 #include "engine/schedule/engine_facts.h"
 #include "engine/schedule/reclaim_step.h"
@@ -159,6 +160,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t preemptions; /* sequences preempted */
     int64_t evicted_tokens; /* rows dropped by policies */
     weir_bank_stats banks; /* only its counts: of all sequences that ended */
+    weir_expert_stats experts;
     /* Pages of kv_pages_used and of cached sequences that are on disk, or below a device on the
      * host. */
     int64_t kv_disk_pages_used, kv_host_pages_used;

@@ -60,6 +60,7 @@ void weir_service_publish(weir_service *service)
     service->stats.kv_bytes_read = pages.bytes_read;
     service->stats.kv_write_errors = pages.write_errors;
     service->stats.kv_read_errors = pages.read_errors;
+    weir_model_expert_stats(weir_runner_model(service->runner), &service->stats.experts);
     memcpy(service->stats.reclaimed, service->reclaimed, sizeof service->reclaimed);
     memcpy(service->stats.step_ns, service->times.ns, sizeof service->times.ns);
     if (service->prefix != NULL) {

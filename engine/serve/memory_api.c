@@ -85,6 +85,23 @@ static void write_kv(
     weir_json_put_integer(json, "recurrent_bytes_per_sequence", facts->recurrent_bytes);
 }
 
+/* Of a mixture with memory.experts. */
+static void write_experts(weir_json_out *json, const weir_expert_stats *experts)
+{
+    if (experts->n_slots == 0) return;
+    weir_json_key(json, "experts");
+    weir_json_open(json, '{');
+    weir_json_put_integer(json, "total", experts->n_experts);
+    weir_json_put_integer(json, "in_memory", experts->n_slots);
+    weir_json_put_integer(json, "bytes", experts->n_slots * experts->slot_bytes);
+    weir_json_put_integer(json, "hits", experts->hits);
+    weir_json_put_integer(json, "misses", experts->misses);
+    weir_json_put_integer(json, "bytes_read", experts->bytes_read);
+    weir_json_put_integer(json, "read_errors", experts->errors);
+    weir_json_put_number(json, "wait_seconds", (double)experts->wait_ns / 1e9);
+    weir_json_close(json, '}');
+}
+
 static void write_policy(weir_json_out *json, const weir_service_sequence *s)
 {
     weir_json_key(json, "policy");
@@ -153,6 +170,7 @@ static weir_status write_all(
     for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) write_tier(&json, &state, (weir_tier)tier);
     weir_json_close(&json, '}');
     write_kv(&json, facts, &stats);
+    write_experts(&json, &stats.experts);
     const int32_t n_sequences = weir_service_sequences_of(service, sequences);
     write_sequences(&json, sequences, n_sequences);
     write_budgets(&json, facts, sequences, n_sequences, client);

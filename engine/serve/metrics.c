@@ -148,6 +148,34 @@ static weir_status write_common(
     return WEIR_OK;
 }
 
+/* Of a mixture with memory.experts. */
+static weir_status write_experts(const writer *w, const weir_expert_stats *experts)
+{
+    WEIR_TRY(sample(w, "experts", "gauge", "Experts of all layers.", (double)experts->n_experts));
+    WEIR_TRY(sample(
+        w, "experts_in_memory", "gauge", "Of these, the most in memory.", (double)experts->n_slots
+    ));
+    WEIR_TRY(sample(
+        w, "expert_hits_total", "counter", "Experts that a step needed and that were in memory.",
+        (double)experts->hits
+    ));
+    WEIR_TRY(sample(
+        w, "expert_misses_total", "counter", "Those that were read from the model file.",
+        (double)experts->misses
+    ));
+    WEIR_TRY(sample(
+        w, "expert_read_bytes_total", "counter", "Bytes read for them.", (double)experts->bytes_read
+    ));
+    WEIR_TRY(sample(
+        w, "expert_read_errors_total", "counter", "Experts that could not be read.",
+        (double)experts->errors
+    ));
+    return sample(
+        w, "expert_wait_seconds_total", "counter", "Seconds that steps waited for experts.",
+        (double)experts->wait_ns / 1e9
+    );
+}
+
 static weir_status write_own(
     const writer *w, const weir_metrics *m, const weir_service_stats *stats,
     const weir_engine_facts *facts
@@ -186,6 +214,7 @@ static weir_status write_own(
         w, "kv_disk_errors_total", "counter", "Writes and reads of KV pages that failed.",
         (double)(stats->kv_write_errors + stats->kv_read_errors)
     ));
+    if (stats->experts.n_slots > 0) WEIR_TRY(write_experts(w, &stats->experts));
     WEIR_TRY(sample(
         w, "kv_evicted_tokens_total", "counter", "Rows that a policy dropped for good.",
         (double)stats->evicted_tokens

@@ -6,6 +6,7 @@
 
 #include "engine/base/array_layout.h"
 #include "engine/model/blocks/layer_ops.h"
+#include "engine/model/expert_cache.h"
 
 typedef struct options {
     int32_t scores, shared; /* weir_expert_scores, weir_expert_shared */
@@ -112,7 +113,8 @@ typedef struct memory {
     int32_t *chosen; /* [n, k] experts */
     int32_t *rows; /* [n_pairs] the row of a pair */
     int32_t *terms; /* [n, n_terms] rows of `y` */
-    int32_t *starts; /* [E + 1] the first pair of an expert */
+    int32_t *starts; /* [E] the first pair of an expert, or their number */
+    int32_t *order; /* [min(E, n_pairs)] experts that have pairs, in the order of their groups */
     weir_matmul_group *groups; /* [min(E, n_pairs)] */
     float *x; /* [n_pairs, D] rows of pairs */
     float *y; /* [n_pairs + n, D] outputs of experts, then of shared ones; x is in the first part */
@@ -136,7 +138,8 @@ static memory memory_of(const weir_shape *shape, const options *o, float *scratc
     WEIR_ARRAYS_PLACE(&arrays, m.chosen, m.n_pairs);
     WEIR_ARRAYS_PLACE(&arrays, m.rows, m.n_pairs);
     WEIR_ARRAYS_PLACE(&arrays, m.terms, n_rows * m.n_terms);
-    WEIR_ARRAYS_PLACE(&arrays, m.starts, n_experts + 1);
+    WEIR_ARRAYS_PLACE(&arrays, m.starts, n_experts);
+    WEIR_ARRAYS_PLACE(&arrays, m.order, n_groups);
     WEIR_ARRAYS_PLACE(&arrays, m.y, (m.n_pairs + n_shared) * d);
     m.x = m.y;
     WEIR_ARRAYS_PLACE(&arrays, m.gate, routed > shared ? routed : shared);
@@ -180,19 +183,23 @@ static weir_status route(
     );
 }
 
-/* Sorts pairs by expert, within an expert by row (a counting sort). Returns the number of
- * groups. */
+/* Sorts pairs by expert, within an expert by row (a counting sort). With a cache experts that are
+ * in memory come first; it is begun. Returns the number of groups. */
 static int32_t group_pairs(const weir_shape *shape, const weir_step *step, const memory *m)
 {
     const int64_t k = shape->n_experts_used, n_experts = shape->n_experts;
-    int32_t *const starts = m->starts, n_groups = 0;
-    memset(starts, 0, (size_t)(n_experts + 1) * sizeof *starts);
-    for (int64_t i = 0; i < m->n_pairs; i++) starts[m->chosen[i] + 1]++;
-    for (int64_t e = 0; e < n_experts; e++) {
-        if (starts[e + 1] > 0)
-            m->groups[n_groups++] = (weir_matmul_group
-            ){ .first = starts[e], .n_rows = starts[e + 1], .matrix = (int32_t)e };
-        starts[e + 1] += starts[e];
+    int32_t *const starts = m->starts, n_groups = 0, first = 0;
+    memset(starts, 0, (size_t)n_experts * sizeof *starts);
+    for (int64_t i = 0; i < m->n_pairs; i++) starts[m->chosen[i]]++;
+    for (int32_t e = 0; e < n_experts; e++)
+        if (starts[e] > 0) m->order[n_groups++] = e;
+    if (step->experts != NULL)
+        weir_expert_cache_begin(step->experts, step->layer, m->order, n_groups);
+    for (int32_t g = 0; g < n_groups; g++) {
+        const int32_t e = m->order[g], n_rows = starts[e];
+        m->groups[g] = (weir_matmul_group){ .first = first, .n_rows = n_rows, .matrix = e };
+        starts[e] = first;
+        first += n_rows;
     }
     for (int64_t t = 0; t < step->n_rows; t++) {
         int32_t *const terms = m->terms + t * m->n_terms;
@@ -223,23 +230,29 @@ static weir_status gate_rows(
     );
 }
 
-static weir_status run_experts(
-    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
-    const memory *m, int32_t n_groups
-)
+static weir_status gather_rows(const weir_shape *shape, const weir_step *step, const memory *m)
 {
-    const int64_t d = shape->d_model, inner_width = shape->d_expert;
-    WEIR_TRY(weir_embed(
+    return weir_embed(
         step->stream, &(weir_embed_args){ .dst = m->x,
                                           .table = step->in.x,
                                           .ids = m->rows,
                                           .n_rows = m->n_pairs,
-                                          .dim = d,
+                                          .dim = shape->d_model,
                                           .n_vocab = step->n_rows,
                                           .dtype = WEIR_F32 }
-    ));
-    weir_matmul_args args = { .x = m->x,
-                              .n_rows = m->n_pairs,
+    );
+}
+
+/* Multiplies the rows of n_groups groups, which begin at pair `first` and are counted from it. */
+static weir_status run_groups(
+    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
+    const memory *m, int64_t first, weir_matmul_group *groups, int32_t n_groups
+)
+{
+    const int64_t d = shape->d_model, inner_width = shape->d_expert,
+                  n_rows = groups[n_groups - 1].first + groups[n_groups - 1].n_rows;
+    weir_matmul_args args = { .x = m->x + first * d,
+                              .n_rows = n_rows,
                               .n_in = d,
                               .x_stride = d,
                               .n_outputs = 2,
@@ -252,15 +265,50 @@ static weir_status run_experts(
                                              .bias = w->up_bias,
                                              .dst_stride = inner_width } },
                               .n_groups = n_groups,
-                              .groups = m->groups };
+                              .groups = groups };
     WEIR_TRY(weir_matmul(step->stream, &args));
-    WEIR_TRY(gate_rows(o, step, m, m->n_pairs, inner_width));
+    WEIR_TRY(gate_rows(o, step, m, n_rows, inner_width));
     args.x = m->gate;
     args.n_in = args.x_stride = inner_width;
     args.n_outputs = 1;
     args.outputs[0] = (weir_matmul_output
-    ){ .weight = w->down, .dst = m->y, .bias = w->down_bias, .dst_stride = d };
+    ){ .weight = w->down, .dst = m->y + first * d, .bias = w->down_bias, .dst_stride = d };
     return weir_matmul(step->stream, &args);
+}
+
+/* The next groups, whose experts are in memory. */
+static weir_status run_cached(
+    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
+    const memory *m, int32_t n_groups
+)
+{
+    weir_status status = WEIR_OK;
+    for (int32_t g = 0, n = 0; status == WEIR_OK && g < n_groups; g += n) {
+        weir_matmul_group *const groups = m->groups + g;
+        const int64_t first = groups->first;
+        status = weir_expert_cache_take(step->experts, &n);
+        if (status != WEIR_OK) break;
+        for (int32_t i = 0; i < n; i++) groups[i].first -= first;
+        status = run_groups(shape, o, w, step, m, first, groups, n);
+        weir_expert_cache_give(step->experts);
+    }
+    weir_expert_cache_end(step->experts);
+    return status;
+}
+
+static weir_status run_experts(
+    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
+    const memory *m
+)
+{
+    const int32_t n_groups = group_pairs(shape, step, m);
+    const weir_status status = gather_rows(shape, step, m);
+    if (step->experts == NULL)
+        return status == WEIR_OK ? run_groups(shape, o, w, step, m, 0, m->groups, n_groups)
+                                 : status;
+    if (status == WEIR_OK) return run_cached(shape, o, w, step, m, n_groups);
+    weir_expert_cache_end(step->experts);
+    return status;
 }
 
 static weir_status run_shared(
@@ -300,12 +348,13 @@ static weir_status plan_experts(
 )
 {
     const int64_t most = shape->n_experts < m->n_pairs ? shape->n_experts : m->n_pairs;
+    WEIR_TRY(gather_rows(shape, step, m));
     m->groups[0] = (weir_matmul_group){ .n_rows = m->n_pairs };
-    WEIR_TRY(run_experts(shape, o, w, step, m, 1));
+    WEIR_TRY(run_groups(shape, o, w, step, m, 0, m->groups, 1));
     for (int64_t g = 0; g < most; g++)
         m->groups[g] = (weir_matmul_group
         ){ .first = g, .n_rows = g + 1 < most ? 1 : m->n_pairs - g, .matrix = (int32_t)g };
-    return run_experts(shape, o, w, step, m, (int32_t)most);
+    return run_groups(shape, o, w, step, m, 0, m->groups, (int32_t)most);
 }
 
 /* Routes rows, sorts (row, expert) pairs by expert, multiplies each expert's rows by its matrices,
@@ -319,12 +368,11 @@ static weir_status forward(
     const weights *const w = block_weights;
     const memory m = memory_of(shape, o, step->out.scratch, step->n_rows);
     WEIR_ASSERT(m.groups != NULL && m.chosen != NULL && m.rows != NULL); /* read here */
-    WEIR_ASSERT(m.terms != NULL && m.starts != NULL);
+    WEIR_ASSERT(m.terms != NULL && m.starts != NULL && m.order != NULL);
     WEIR_TRY(route(shape, o, w, step, &m));
     WEIR_TRY(
-        weir_stream_is_planning(step->stream)
-            ? plan_experts(shape, o, w, step, &m)
-            : run_experts(shape, o, w, step, &m, group_pairs(shape, step, &m))
+        weir_stream_is_planning(step->stream) ? plan_experts(shape, o, w, step, &m)
+                                              : run_experts(shape, o, w, step, &m)
     );
     return add_up(shape, o, w, step, &m);
 }

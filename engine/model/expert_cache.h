@@ -1,0 +1,33 @@
+/* engine/model/expert_cache.h - the experts of a mixture in limited memory.
+ *
+ * A slot holds the matrices of one expert of one layer, packed as other weights are. Experts that
+ * are in no slot are read from the model file by threads, over the least recently used ones. Which
+ * experts are in memory has no effect on the bits of an answer: an expert's rows are multiplied by
+ * themselves. The engine thread calls all functions except weir_expert_cache_stats. */
+#pragma once
+#include "engine/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_expert_cache weir_expert_cache;
+
+/* Begins to use experts [n] of a layer, all different, ascending: reorders them so that those in
+ * memory come first, and begins to read the others. */
+void weir_expert_cache_begin(weir_expert_cache *cache, int64_t layer, int32_t *experts, int32_t n);
+/* The next *n experts, at least one, are in memory until they are given back; waits for the first.
+ * EIO, EFORMAT: it cannot be read. */
+WEIR_MUST_CHECK weir_status weir_expert_cache_take(weir_expert_cache *cache, int32_t *n);
+void weir_expert_cache_give(weir_expert_cache *cache);
+/* Ends it, also if not all were taken. */
+void weir_expert_cache_end(weir_expert_cache *cache);
+/* Why the last take failed; static or the cache's. */
+const char *weir_expert_cache_problem(const weir_expert_cache *cache);
+
+/* Any thread. */
+void weir_expert_cache_stats(weir_expert_cache *cache, weir_expert_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
