@@ -130,6 +130,15 @@ static const weir_command commands[] = {
                  "clients. Latencies count from when a request was due. docs/benchmarks.md says "
                  "how each figure is defined. The key may also be in WEIR_API_KEY.",
       .groups = { &weir_group_load } },
+    { .name = "experts",
+      .usage = "--text FILE [options]",
+      .run = weir_run_experts,
+      .summary = "Prints how often the experts that a text needs are in memory, for each "
+                 "memory.experts.",
+      .details = "Reads the text token by token, as answers are decoded, and counts every expert "
+                 "that a layer chooses. One run gives all budgets: a cache that evicts what was "
+                 "used least recently holds what a smaller one holds.",
+      .groups = { &weir_group_experts, &weir_group_json, &weir_group_model } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,

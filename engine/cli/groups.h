@@ -63,6 +63,6 @@ extern const weir_option_group weir_group_db_create, weir_group_db_ingest, weir_
     weir_group_db_query, weir_group_db_merge, weir_group_db_delete;
 /* groups_measure.c */
 extern const weir_option_group weir_group_report, weir_group_logits, weir_group_bench,
-    weir_group_load, weir_group_calibrate, weir_group_retrieval, weir_group_items,
-    weir_group_constructed, weir_group_tokens_model, weir_group_matrix, weir_group_perplexity,
-    weir_group_kv_quality, weir_group_state_quality;
+    weir_group_load, weir_group_experts, weir_group_calibrate, weir_group_retrieval,
+    weir_group_items, weir_group_constructed, weir_group_tokens_model, weir_group_matrix,
+    weir_group_perplexity, weir_group_kv_quality, weir_group_state_quality;

@@ -121,6 +121,12 @@ static const weir_option load_options[] = {
 };
 GROUP(load, "Load");
 
+static const weir_option experts_options[] = {
+    TEXT("text", "FILE", "Text like that of later use, UTF-8; - is stdin.", .required = true),
+    INT("tokens", "N", 1, 1 << 24, "Tokens of it to read. Default: 1024."),
+};
+GROUP(experts, "Input");
+
 static const weir_option calibrate_options[] = {
     TEXT("text", "FILE", "Text like that of later use, UTF-8; - is stdin.", .required = true),
     TEXT("out", "FILE", "Output file for the statistics.", .required = true),

@@ -320,6 +320,28 @@ size_t weir_model_decode_bytes(const weir_model *model)
     return cache > 0 ? all - cache + model->used_expert_bytes : all - model->idle_bytes;
 }
 
+void weir_model_watch_experts(weir_model *model, const weir_expert_watch *watch)
+{
+    model->expert_watch = *watch;
+}
+
+weir_expert_sizes weir_model_expert_sizes(const weir_model *model)
+{
+    return (weir_expert_sizes){ .n_experts = model->expert_plan.n_experts,
+                                .slot_bytes = model->expert_plan.slot_bytes };
+}
+
+int64_t weir_model_expert_number(const weir_model *model, int64_t layer, int32_t expert)
+{
+    int64_t n = 0, last = -1;
+    for (size_t i = 0; i < model->n_expert_arrays && model->expert_arrays[i].layer < layer; i++) {
+        const weir_expert_array *const array = &model->expert_arrays[i];
+        if (array->layer != last) n += array->n;
+        last = array->layer;
+    }
+    return n + expert;
+}
+
 void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out)
 {
     const weir_expert_plan *const plan = &model->expert_plan;

@@ -89,6 +89,15 @@ weir_bank_stats weir_model_bank_stats(const weir_model *model, const float *recu
 /* Bytes read by one decode step of one sequence at depth 0 (recurrent state, and weights without
  * the experts that one row does not use): decoding takes at least this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);
+/* Calls the watch in the following steps; see NULL ends it. Between steps. */
+void weir_model_watch_experts(weir_model *model, const weir_expert_watch *watch);
+typedef struct weir_expert_sizes {
+    int64_t n_experts; /* of all layers; 0: the model has none */
+    size_t slot_bytes; /* of the largest */
+} weir_expert_sizes;
+weir_expert_sizes weir_model_expert_sizes(const weir_model *model);
+/* The number of an expert of a layer among those of all layers. */
+int64_t weir_model_expert_number(const weir_model *model, int64_t layer, int32_t expert);
 /* Any thread. */
 void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out);
 /* Tensors of the file that nothing uses (borrowed names), except the draft block and vision

@@ -95,6 +95,7 @@ struct weir_model {
     size_t n_expert_arrays, max_expert_arrays;
     weir_expert_plan expert_plan;
     struct weir_expert_cache *experts; /* NULL: all are in weight_memory */
+    weir_expert_watch expert_watch; /* see NULL: none */
     bool *used; /* per tensor of the directory, then of the adapter */
 
     const weir_tensor *embedding;

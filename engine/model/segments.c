@@ -198,5 +198,7 @@ weir_step weir_step_of(
                                       .mass = w->mass,
                                       .queries = w->shown_queries },
                         .layer = l - model->layers,
-                        .experts = model->experts };
+                        .experts = model->experts,
+                        .expert_watch =
+                            model->expert_watch.see != NULL ? &model->expert_watch : NULL };
 }

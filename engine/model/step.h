@@ -111,6 +111,12 @@ typedef struct weir_step_observer {
     float *queries;
 } weir_step_observer;
 
+/* Called with the experts [n] that the rows of a step chose in a layer, ascending. */
+typedef struct weir_expert_watch {
+    void (*see)(void *user, int64_t layer, const int32_t *experts, int32_t n);
+    void *user;
+} weir_expert_watch;
+
 /* The arguments of a block's forward pass. */
 typedef struct weir_step {
     weir_stream *stream;
@@ -121,6 +127,7 @@ typedef struct weir_step {
     weir_step_observer observer;
     int64_t layer; /* of the model */
     struct weir_expert_cache *experts; /* NULL: all are in memory */
+    const weir_expert_watch *expert_watch; /* NULL: nothing is watched */
 } weir_step;
 
 #ifdef __cplusplus

@@ -193,6 +193,8 @@ static int32_t group_pairs(const weir_shape *shape, const weir_step *step, const
     for (int64_t i = 0; i < m->n_pairs; i++) starts[m->chosen[i]]++;
     for (int32_t e = 0; e < n_experts; e++)
         if (starts[e] > 0) m->order[n_groups++] = e;
+    if (step->expert_watch != NULL)
+        step->expert_watch->see(step->expert_watch->user, step->layer, m->order, n_groups);
     if (step->experts != NULL)
         weir_expert_cache_begin(step->experts, step->layer, m->order, n_groups);
     for (int32_t g = 0; g < n_groups; g++) {
