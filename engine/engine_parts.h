@@ -12,7 +12,6 @@ struct weir_policy_run;
 struct weir_model *weir_engine_model(const weir_engine *engine);
 struct weir_runner *weir_engine_runner(const weir_engine *engine);
 struct weir_kv_store *weir_engine_store(const weir_engine *engine);
-struct weir_prefix *weir_engine_prefix(const weir_engine *engine); /* NULL: nothing is cached */
 struct weir_stream *weir_engine_stream(const weir_engine *engine);
 /* What policies need to know of the model; NULL if no layer keeps rows of the whole sequence. */
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);
@@ -23,6 +22,9 @@ WEIR_MUST_CHECK weir_status weir_engine_policy_run_open(
     const weir_engine *engine, struct weir_policy_run **out, const weir_service_policy *policy,
     int32_t n_sequences, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error
 );
+
+/* For tests. NULL: nothing is cached. */
+struct weir_prefix *weir_engine_prefix(const weir_engine *engine);
 
 #ifdef __cplusplus
 }

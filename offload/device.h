@@ -54,7 +54,8 @@ void *weir_device_alloc_unified(weir_device *device, size_t bytes);
 void weir_device_free_unified(weir_device *device, void *memory, size_t bytes);
 /* True for memory of weir_device_alloc. */
 bool weir_device_owns(const weir_device *device, const void *memory);
-size_t weir_device_held(const weir_device *device); /* bytes of weir_device_alloc */
+/* For tests: bytes of weir_device_alloc. */
+size_t weir_device_held(const weir_device *device);
 
 /* Ordered after all launched kernels, in any direction; complete on return. */
 void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes);

@@ -28,7 +28,7 @@ typedef struct weir_gpu_probe {
 
 typedef enum weir_gpu_memory {
     WEIR_GPU_MEMORY_DEVICE, /* fastest; the host cannot read it */
-    WEIR_GPU_MEMORY_MANAGED, /* cudaMallocManaged, pages migrate: for tests and benches */
+    WEIR_GPU_MEMORY_MANAGED, /* for tests: cudaMallocManaged, pages migrate */
     /* Page-locked host memory at the same address on the device, for arguments that the host writes
      * while kernels run. */
     WEIR_GPU_MEMORY_UNIFIED,

@@ -26,7 +26,7 @@ void weir_heap_close(weir_heap *heap);
 /* The payer to pass to weir_payer_set: the thread's weir_memory_* calls then allocate from this
  * heap. */
 weir_payer *weir_heap_payer(weir_heap *heap);
-/* Bytes currently mapped and charged. NULL: the sum over all heaps of the process. */
+/* For tests: bytes mapped and charged now. NULL: the sum over all heaps of the process. */
 size_t weir_heap_mapped(const weir_heap *heap);
 
 /* Called by memory.c only, for weir_memory_* with a heap as payer. */

@@ -63,7 +63,7 @@ typedef struct weir_layer_memory {
 } weir_layer_memory;
 weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t layer);
 const weir_rope_table *weir_model_rope(const weir_model *model);
-/* Those of layers with rope_local; NULL: there is no base for them. */
+/* For tests: the frequencies of layers with rope_local; NULL: there is no base for them. */
 const float *weir_model_local_frequencies(const weir_model *model);
 /* True if attention can store the logits that a watch needs; on devices K is read again. */
 bool weir_model_keeps_logits(const weir_model *model);

@@ -46,7 +46,7 @@ typedef struct weir_field_row {
     weir_field_type type;
 } weir_field_row;
 
-/* Returns the whole table. A test checks that docs/api.md names every key. */
+/* For tests: the whole table. */
 const weir_field_row *weir_field_rows(size_t *count);
 
 enum { WEIR_UNKNOWN_NAMED = 8, WEIR_WARNING_BYTES = 256 };

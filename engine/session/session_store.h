@@ -36,6 +36,10 @@ void weir_sessions_close(weir_sessions *sessions); /* before the service; NULL-s
 /* What files must have in common with this engine. */
 const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sessions);
 
+/* For tests: does a job of WEIR_SESSION_RECALL on the caller's thread, and returns its `unused`. */
+const char *weir_sessions_recall(
+    weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt
+);
 /* For tests: waits until no sequence is being saved under memory pressure. */
 void weir_sessions_settle(weir_sessions *sessions);
 /* For tests: how often saves paused because sequences ran. */

@@ -73,7 +73,10 @@ typedef enum weir_session_work {
     WEIR_SESSION_SAVE, /* weir_sessions_save: name, tokens, salt */
     WEIR_SESSION_RESTORE, /* weir_sessions_restore: name */
     WEIR_SESSION_RESUME, /* weir_sessions_resume: name */
-    WEIR_SESSION_RECALL, /* weir_sessions_recall: tokens, salt */
+    /* Restores the automatic file with the longest matching prefix if it has at least 512 tokens
+     * more than what is cached: tokens, salt. For requests without a name, or whose name did not
+     * help. Failures are logged: the tokens can be computed. */
+    WEIR_SESSION_RECALL,
     WEIR_SESSION_READ, /* weir_sessions_read: path, salt */
     WEIR_SESSION_DELETE, /* weir_sessions_delete: name */
     WEIR_SESSION_LIST, /* weir_sessions_list */
@@ -103,7 +106,9 @@ struct weir_session_job {
     weir_session_result result;
     /* RESUME: the file is refused for its numerics, and the status is EMISMATCH. */
     bool is_refused;
-    const char *unused; /* RECALL: what weir_sessions_recall returns */
+    /* RECALL: why a file that holds more of the tokens is not used, for weir_request.unused:
+     * sessions.numerics = "same" refuses it. NULL: no such file. */
+    const char *unused;
     weir_session_info *list; /* LIST: [n]; weir_memory_give */
     size_t n; /* LIST; SAVE_RECENT: files */
     /* ---- of the sessions */
@@ -153,13 +158,6 @@ WEIR_MUST_CHECK weir_status
 weir_sessions_check_numerics(const weir_sessions *sessions, const char *name, weir_error *error);
 /* The weir_numerics_digest [2] that a file must have to be continued; NULL: any. */
 const uint64_t *weir_sessions_numerics(const weir_sessions *sessions);
-/* Restores the automatic file with the longest matching prefix if it has at least 512 tokens more
- * than what is cached. For requests without a name, or whose name did not
- * help. Failures are logged: the tokens can be computed. Returns why a file that holds more of them
- * is not used, for weir_request.unused: sessions.numerics = "same" refuses it. NULL: no file is. */
-const char *weir_sessions_recall(
-    weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt
-);
 /* A sequence as a state database stores it: one state, and the tokens after it. The file may be at
  * any path and is not counted in the folder; what is read is cached without a name. wish->name is
  * the name that requests gave the sequence, not that of the file.

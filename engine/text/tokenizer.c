@@ -376,8 +376,6 @@ const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer)
 {
     return tokenizer->chat_template;
 }
-int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer) { return tokenizer->bos; }
-bool weir_tokenizer_add_bos(const weir_tokenizer *tokenizer) { return tokenizer->add_bos; }
 const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer)
 {
     return text_of(tokenizer, tokenizer->bos);

@@ -40,9 +40,6 @@ void weir_tokenizer_close(weir_tokenizer *tokenizer);
 /* Ids are 0 .. size-1; padding at the end is not counted. */
 size_t weir_tokenizer_size(const weir_tokenizer *tokenizer);
 const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer); /* Jinja text or NULL */
-/* -1: none; prepended only if add_bos. */
-int32_t weir_tokenizer_bos(const weir_tokenizer *tokenizer);
-bool weir_tokenizer_add_bos(const weir_tokenizer *tokenizer);
 /* The template's bos_token; "" if there is none. */
 const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer);
 const char *weir_tokenizer_eos_text(const weir_tokenizer *tokenizer);
@@ -69,8 +66,8 @@ WEIR_MUST_CHECK weir_status weir_tokenizer_encode(
     const weir_tokenizer *tokenizer, weir_ids *out, const char *text, size_t length,
     const weir_encode_options *options, weir_error *error
 );
-/* Appends the byte lengths of the pre-tokenizer's pieces of the normalised text. Ignores added
- * tokens. */
+/* For tests: appends the byte lengths of the pre-tokenizer's pieces of the normalised text. Ignores
+ * added tokens. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_pieces(
     const weir_tokenizer *tokenizer, weir_ids *lengths, const char *text, size_t length,
     weir_error *error

@@ -45,7 +45,8 @@ static void use(const weir_tokenizer *tokenizer)
     for (size_t i = 0; i < n; i++) {
         probe_require(weir_vocabulary_at(&tokenizer->vocabulary, stop[i]) != NULL);
     }
-    probe_require(!weir_tokenizer_add_bos(tokenizer) || weir_tokenizer_bos(tokenizer) >= 0);
+    for (size_t i = 0; i < ids.count; i++)
+        probe_require(weir_vocabulary_at(&tokenizer->vocabulary, ids.data[i]) != NULL);
     weir_ids_free(&ids);
     weir_buffer_free(&text);
 }

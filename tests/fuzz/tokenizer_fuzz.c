@@ -37,7 +37,6 @@ static void probe_facts(const weir_tokenizer *tokenizer)
     const int32_t *const stop = weir_tokenizer_stop_ids(tokenizer, &n);
     for (size_t i = 0; i < n; i++)
         probe_require(weir_vocabulary_at(&tokenizer->vocabulary, stop[i]) != NULL);
-    probe_require(!weir_tokenizer_add_bos(tokenizer) || weir_tokenizer_bos(tokenizer) >= 0);
     probe_require(
         strlen(weir_tokenizer_bos_text(tokenizer)) + strlen(weir_tokenizer_eos_text(tokenizer)) <
         WEIR_VOCABULARY_BYTES

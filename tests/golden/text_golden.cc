@@ -151,8 +151,8 @@ size_t check_ids(const flavour &f)
         const std::string &text = string_of(f, record);
         const ids_t ids = ids_of(json_object_get(record, "ids"));
         expect_same(encode(t, text, true), ids, "ids");
-        ids_t with_bos = ids;
-        if (weir_tokenizer_add_bos(t)) with_bos.insert(with_bos.begin(), weir_tokenizer_bos(t));
+        ids_t with_bos = encode(t, "", true, {}, true);
+        with_bos.insert(with_bos.end(), ids.begin(), ids.end());
         expect_same(encode(t, text, true, {}, true), with_bos, "ids with BOS");
         const json_t *const d = json_object_get(record, "d"), *const ds =
                                                                   json_object_get(record, "ds");

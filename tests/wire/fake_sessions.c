@@ -87,15 +87,6 @@ weir_status weir_sessions_restore(
                         : weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
 }
 
-/* Automatic files and numerics are no matter of the wire. */
-const char *weir_sessions_recall(
-    weir_sessions *s, const int32_t *tokens, int32_t n_tokens, const char *salt
-)
-{
-    (void)s, (void)tokens, (void)n_tokens, (void)salt;
-    return NULL;
-}
-
 weir_status weir_sessions_check_numerics(
     const weir_sessions *s, const char *name, weir_error *error
 )

@@ -8,8 +8,6 @@
 
 static const char *const scorings[WEIR_EVAL_SCORINGS] = { "exact", "all", "part", "line", "state" };
 
-const char *weir_eval_scoring_name(weir_eval_scoring scoring) { return scorings[scoring]; }
-
 bool weir_eval_scoring_find(weir_eval_scoring *out, const char *name)
 {
     for (int i = 0; i < WEIR_EVAL_SCORINGS; i++) {

@@ -27,8 +27,7 @@ typedef enum weir_eval_scoring {
     WEIR_EVAL_STATE,
     WEIR_EVAL_SCORINGS
 } weir_eval_scoring;
-/* "exact", "all", "part", "line", "state" */
-const char *weir_eval_scoring_name(weir_eval_scoring scoring);
+/* By its name: "exact", "all", "part", "line", "state". False: there is none. */
 bool weir_eval_scoring_find(weir_eval_scoring *out, const char *name);
 
 /* Zero-initialise; weir_eval_item_free frees it, weir_eval_item_clear keeps the memory. */

@@ -51,7 +51,8 @@ WEIR_MUST_CHECK weir_status weir_calibration_check(
 );
 uint64_t weir_calibration_digest(const weir_calibration *calibration
 ); /* digest of the statistics */
-size_t weir_calibration_bytes(const weir_calibration *calibration); /* bytes in memory; for tests */
+/* For tests: its bytes in memory. */
+size_t weir_calibration_bytes(const weir_calibration *calibration);
 
 /* ---- values ---------------------------------------------------------------------------------- */
 

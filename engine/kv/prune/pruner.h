@@ -46,7 +46,7 @@ bool weir_pruner_end(weir_pruner *pruner, weir_status *status, weir_error *error
 WEIR_MUST_CHECK weir_status weir_pruner_move(weir_pruner *pruner, weir_error *error);
 /* Pages that `move` needs. */
 weir_kv_pages weir_pruner_pages(const weir_pruner *pruner);
-/* New pages that it has, for tests. */
+/* For tests: new pages that it has. */
 int64_t weir_pruner_new_pages(const weir_pruner *pruner);
 /* Leaves the sequence as it is, and returns its memory when the thread has seen it. */
 void weir_pruner_stop(weir_pruner *pruner);

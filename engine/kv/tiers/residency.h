@@ -50,11 +50,12 @@ int64_t weir_kv_demotions_failed(const weir_kv_store *store, weir_error *why);
 bool weir_kv_wait_for_move(weir_kv_store *store);
 /* Sets what the thread calls each time that a move can be ended (weir_worker_listen). */
 void weir_kv_listen_to_moves(weir_kv_store *store, void (*listener)(void *user), void *user);
-/* Move a block and wait for it. On EFULL or EIO it stays where it was. */
-WEIR_MUST_CHECK weir_status
-weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
+/* Moves a block and waits for it. On EFULL or EIO it stays where it was. */
 WEIR_MUST_CHECK weir_status
 weir_kv_promote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
+/* For tests: likewise. */
+WEIR_MUST_CHECK weir_status
+weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
 /* Copies a page (weir_kv_page_stride bytes) of layer and head number `head`, wherever it is, to
  * memory of the host, aligned to 4096 bytes. Any thread that holds the page. Returns EIO; EDEVICE
  * if the device, and with it the contents, failed. */

@@ -1,5 +1,6 @@
 #include "engine/model/blocks/coda_merge.h"
 
+#include "engine/base/error.h"
 #include <math.h>
 #include <string.h>
 
@@ -246,71 +247,4 @@ void weir_coda_merge(
     merge_summary(&m);
     for (int i = 0; i < WEIR_CODA_COUNTS; i++)
         m.out.head->counts[i] = both_counts(m.out.head->counts[i], m.earlier.head->counts[i]);
-}
-
-/* ---- KV heads on several machines ------------------------------------------------------------ */
-
-weir_coda_layer weir_coda_part(const weir_coda_layer *layer, int64_t first_head, int64_t n_heads)
-{
-    weir_coda_layer part = *layer;
-    part.n_kv_heads = n_heads;
-    part.rates = layer->rates == NULL ? NULL : layer->rates + first_head;
-    return part;
-}
-
-/* Data that heads share is stored before the pages and does not depend on the number of heads. */
-static size_t common_bytes(const weir_coda_state *state)
-{
-    return (size_t)(state->pages - (char *)state->head);
-}
-
-static void copy_heads(char *dst, const char *src, const weir_coda_state *state, int64_t n_heads)
-{
-    memcpy(dst, src, (size_t)(n_heads * state->n_pages * state->page_bytes));
-}
-
-void weir_coda_split(
-    const weir_coda_layer *layer, const void *state, int64_t first_head, int64_t n_heads, void *out
-)
-{
-    const weir_coda_layer part = weir_coda_part(layer, first_head, n_heads);
-    const weir_coda_state from = weir_coda_view(layer, (void *)(uintptr_t)state),
-                          to = weir_coda_view(&part, out);
-    WEIR_ASSERT(first_head >= 0 && n_heads > 0 && first_head + n_heads <= layer->n_kv_heads);
-    memset(out, 0, to.bytes);
-    memcpy(out, state, common_bytes(&from));
-    copy_heads(to.pages, from.pages + first_head * from.n_pages * from.page_bytes, &to, n_heads);
-}
-
-weir_status weir_coda_join(
-    const weir_coda_layer *layer, const void *const *parts, const int64_t *n_heads, int64_t n_parts,
-    void *out, weir_error *error
-)
-{
-    const weir_coda_state to = weir_coda_view(layer, out);
-    int64_t head = 0;
-    memset(out, 0, to.bytes);
-    for (int64_t i = 0; i < n_parts; i++) {
-        if (n_heads[i] < 1 || n_heads[i] > layer->n_kv_heads - head)
-            return weir_error_set(
-                error, WEIR_EMISMATCH, "parts of a CoDA state do not have the KV heads of its layer"
-            );
-        if (memcmp(parts[i], parts[0], common_bytes(&to)) != 0)
-            return weir_error_set(
-                error, WEIR_EMISMATCH,
-                "part %lld of a CoDA state has diverged from the first: its slots differ",
-                (long long)i + 1
-            );
-        const weir_coda_layer part = weir_coda_part(layer, head, n_heads[i]);
-        const weir_coda_state from = weir_coda_view(&part, (void *)(uintptr_t)parts[i]);
-        copy_heads(to.pages + head * to.n_pages * to.page_bytes, from.pages, &from, n_heads[i]);
-        head += n_heads[i];
-    }
-    if (head != layer->n_kv_heads || n_parts == 0)
-        return weir_error_set(
-            error, WEIR_EMISMATCH, "parts of a CoDA state have %lld of its layer's %lld KV heads",
-            (long long)head, (long long)layer->n_kv_heads
-        );
-    memcpy(out, parts[0], common_bytes(&to));
-    return WEIR_OK;
 }

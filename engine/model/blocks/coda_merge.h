@@ -1,9 +1,8 @@
 /* engine/model/blocks/coda_merge.h - merges the states (kernels/abi/coda.h) of two sequences into
- * one; and splits the KV heads of one for several machines. */
+ * one. */
 #pragma once
 #include <stddef.h>
 
-#include "engine/base/error.h"
 #include "kernels/abi/coda.h"
 
 #ifdef __cplusplus
@@ -26,18 +25,6 @@ extern "C" {
 size_t weir_coda_merge_scratch(const weir_coda_layer *layer);
 void weir_coda_merge(
     const weir_coda_layer *layer, const void *earlier, const void *later, void *out, void *scratch
-);
-
-/* Extracts KV heads first_head .. first_head + n_heads - 1 of a state, as a state of a layer with
- * n_heads; shared data is copied to each part. `out` holds weir_coda_view of that layer. */
-weir_coda_layer weir_coda_part(const weir_coda_layer *layer, int64_t first_head, int64_t n_heads);
-void weir_coda_split(
-    const weir_coda_layer *layer, const void *state, int64_t first_head, int64_t n_heads, void *out
-);
-/* Joins parts, in order, that were split alike. Returns EMISMATCH if they have diverged since. */
-WEIR_MUST_CHECK weir_status weir_coda_join(
-    const weir_coda_layer *layer, const void *const *parts, const int64_t *n_heads, int64_t n_parts,
-    void *out, weir_error *error
 );
 
 #ifdef __cplusplus

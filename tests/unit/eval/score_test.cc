@@ -130,11 +130,11 @@ TEST(Score, RepliesGoByTheirRule)
         weir_score_reply(WEIR_EVAL_STATE, ("Answer: " + want).c_str(), want.c_str(), 1), 1.0
     );
     EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_STATE, "Answer: none", want.c_str(), 1), 0.0);
+    const char *const names[] = { "exact", "all", "part", "line", "state" };
+    static_assert(sizeof names / sizeof names[0] == WEIR_EVAL_SCORINGS);
     for (int i = 0; i < WEIR_EVAL_SCORINGS; i++) {
         weir_eval_scoring found;
-        ASSERT_TRUE(weir_eval_scoring_find(
-            &found, weir_eval_scoring_name(static_cast<weir_eval_scoring>(i))
-        ));
+        ASSERT_TRUE(weir_eval_scoring_find(&found, names[i])) << names[i];
         EXPECT_EQ(found, i);
     }
     weir_eval_scoring none;

@@ -1,4 +1,4 @@
-// tests/unit/model/coda_merge_test.cc - two states of CoDA-GQA-L as one, and one in parts.
+// tests/unit/model/coda_merge_test.cc - two states of CoDA-GQA-L as one.
 #include "engine/model/blocks/coda_merge.h"
 
 #include <cmath>
@@ -131,53 +131,6 @@ TEST(CodaMerge, PrototypesTakeFreeSlotsFirst)
     merge(layer, &earlier, &later, &out);
     EXPECT_EQ(n_used(&out), std::min(40, n_used(&earlier) + n_used(&later)));
     EXPECT_GT(n_used(&earlier), 1);
-}
-
-TEST(CodaParts, HeadsGoApartAndComeTogether)
-{
-    for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_BF16 }) {
-        const weir_coda_layer layer = layer_of(4, 8, 70, 6, 4, format);
-        State state(layer), joined(layer);
-        state.write(200, 9);
-        const int64_t n_heads[] = { 1, 2, 1 };
-        const auto part_of = [&](int64_t first, int64_t n) {
-            return weir_coda_part(&layer, first, n);
-        };
-        State a(part_of(0, 1)), b(part_of(1, 2)), c(part_of(3, 1));
-        weir_coda_split(&layer, state.memory(), 0, 1, a.memory());
-        weir_coda_split(&layer, state.memory(), 1, 2, b.memory());
-        weir_coda_split(&layer, state.memory(), 3, 1, c.memory());
-        for (int64_t d = 0; d < 8; d++)
-            EXPECT_EQ(b.value(1, WEIR_KV_V, 73, d), state.value(2, WEIR_KV_V, 73, d));
-        const weir_coda_layer two = part_of(1, 2);
-        EXPECT_EQ(weir_coda_problem(&two, b.memory()), nullptr);
-        const void *const parts[] = { a.memory(), b.memory(), c.memory() };
-        weir_error error = {};
-        ASSERT_EQ(weir_coda_join(&layer, parts, n_heads, 3, joined.memory(), &error), WEIR_OK)
-            << error.text;
-        EXPECT_EQ(memcmp(joined.memory(), state.memory(), state.size()), 0);
-    }
-}
-
-TEST(CodaParts, ThatDoNotBelongTogetherAreRefused)
-{
-    const weir_coda_layer layer = layer_of(2, 8, 20, 6, 4), one = weir_coda_part(&layer, 0, 1);
-    State state(layer), joined(layer), a(one), b(one);
-    state.write(100, 10);
-    weir_coda_split(&layer, state.memory(), 0, 1, a.memory());
-    weir_coda_split(&layer, state.memory(), 1, 1, b.memory());
-    const void *const parts[] = { a.memory(), b.memory(), a.memory() };
-    const int64_t ones[] = { 1, 1, 1 }, too_many[] = { 1, 2 }, none[] = { 0, 2 };
-    weir_error error = {};
-    EXPECT_EQ(weir_coda_join(&layer, parts, ones, 1, joined.memory(), &error), WEIR_EMISMATCH);
-    EXPECT_NE(std::string(error.text).find("1 of its layer's 2"), std::string::npos) << error.text;
-    EXPECT_EQ(weir_coda_join(&layer, parts, ones, 0, joined.memory(), &error), WEIR_EMISMATCH);
-    EXPECT_EQ(weir_coda_join(&layer, parts, ones, 3, joined.memory(), &error), WEIR_EMISMATCH);
-    EXPECT_EQ(weir_coda_join(&layer, parts, too_many, 2, joined.memory(), &error), WEIR_EMISMATCH);
-    EXPECT_EQ(weir_coda_join(&layer, parts, none, 2, joined.memory(), &error), WEIR_EMISMATCH);
-    b.view().head->position++;
-    EXPECT_EQ(weir_coda_join(&layer, parts, ones, 2, joined.memory(), &error), WEIR_EMISMATCH);
-    EXPECT_NE(std::string(error.text).find("has diverged"), std::string::npos) << error.text;
 }
 
 } // namespace

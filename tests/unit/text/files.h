@@ -116,12 +116,13 @@ inline TokenizerPtr open_json(const std::string &folder, const json_t *root)
 
 inline Ids encode(
     const weir_tokenizer *tokenizer, const std::string &text, bool parse = true,
-    const std::vector<weir_span> &plain = {}
+    const std::vector<weir_span> &plain = {}, bool add_special = false
 )
 {
     weir_ids ids = {};
     weir_error error = {};
     weir_encode_options options = {};
+    options.add_special = add_special;
     options.parse_special = parse;
     options.plain = plain.data();
     options.n_plain = plain.size();

@@ -286,8 +286,7 @@ TEST(Tokenizer, StopIdsAreTheUnionOfAllFilesWithinTheVocabulary)
     EXPECT_EQ(std::set<int32_t>(stop, stop + n), (std::set<int32_t>{ 256, 257, 258, 259, 65, 66 }));
     EXPECT_EQ(n, 6u);
     EXPECT_STREQ(weir_tokenizer_eos_text(t.get()), "<other>");
-    EXPECT_EQ(weir_tokenizer_bos(t.get()), 259);
-    EXPECT_TRUE(weir_tokenizer_add_bos(t.get()));
+    EXPECT_EQ(encode(t.get(), "", true, {}, true), (Ids{ 259 }));
     EXPECT_STREQ(weir_tokenizer_bos_text(t.get()), "<third>");
     EXPECT_STREQ(weir_tokenizer_chat_template(t.get()), "D");
     EXPECT_EQ(encode(t.get(), "<audio>"), (Ids{ 270 }));
@@ -301,7 +300,7 @@ TEST(Tokenizer, NothingElseMeansNoBosNoEos)
     size_t n = 9;
     (void)weir_tokenizer_stop_ids(t.get(), &n);
     EXPECT_EQ(n, 0u);
-    EXPECT_EQ(weir_tokenizer_bos(t.get()), -1);
+    EXPECT_EQ(encode(t.get(), "", true, {}, true), (Ids{}));
     EXPECT_STREQ(weir_tokenizer_eos_text(t.get()), "");
     EXPECT_STREQ(weir_tokenizer_bos_text(t.get()), "");
     EXPECT_EQ(weir_tokenizer_chat_template(t.get()), nullptr);
