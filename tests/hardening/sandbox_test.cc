@@ -49,8 +49,7 @@ void enter(const std::string &folder, bool strict)
     if (status != WEIR_OK) _exit(FAILED_TO_ENTER);
 }
 
-/* The child's status as wait gives it. A thread is there before `prepare`, as compute threads are.
- * */
+/* The child's status as wait gives it. */
 int run(const std::function<int()> &body)
 {
     fflush(nullptr);
@@ -64,12 +63,9 @@ int run(const std::function<int()> &body)
     return status;
 }
 
-bool skipped(int status)
-{
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != UNSUPPORTED) return false;
-    printf("skipped: this kernel has no Landlock\n");
-    return true;
-}
+const char no_landlock[] = "this kernel has no Landlock";
+
+bool skipped(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == UNSUPPORTED; }
 
 int errno_of(long result) { return result >= 0 ? 0 : errno; }
 
@@ -186,7 +182,7 @@ TEST_P(Sandbox, Auto)
         enter(folder, false);
         return GetParam().attempt();
     });
-    if (skipped(status)) GTEST_SKIP();
+    if (skipped(status)) GTEST_SKIP() << no_landlock;
     ASSERT_TRUE(WIFEXITED(status)) << status;
     EXPECT_EQ(WEXITSTATUS(status), GetParam().with_auto) << strerror(WEXITSTATUS(status));
 }
@@ -198,7 +194,7 @@ TEST_P(Sandbox, Strict)
         enter(folder, true);
         return GetParam().attempt();
     });
-    if (skipped(status)) GTEST_SKIP();
+    if (skipped(status)) GTEST_SKIP() << no_landlock;
     if (GetParam().with_strict < 0) {
         ASSERT_TRUE(WIFSIGNALED(status)) << status;
         EXPECT_EQ(WTERMSIG(status), -GetParam().with_strict);
@@ -227,7 +223,7 @@ TEST(SandboxFolders, FilesInThemCanBeWrittenReadReplacedAndRemoved)
         if (list == nullptr || readdir(list) == nullptr) return 4;
         return unlink(two.c_str()) == 0 ? 0 : 5;
     });
-    if (skipped(status)) GTEST_SKIP();
+    if (skipped(status)) GTEST_SKIP() << no_landlock;
     EXPECT_EQ(status, 0);
     EXPECT_EQ(rmdir(folder.c_str()), 0);
 }
@@ -240,7 +236,7 @@ TEST(SandboxFolders, LinksOutOfThemLeadNowhere)
         enter(folder, false);
         return errno_of(open(link.c_str(), O_RDONLY));
     });
-    if (skipped(status)) GTEST_SKIP();
+    if (skipped(status)) GTEST_SKIP() << no_landlock;
     ASSERT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), EACCES);
 }
@@ -263,7 +259,7 @@ TEST(SandboxThreads, ThoseThatAreThereAndThoseThatComeAreTakenIn)
         a.join(), b.join(), c.join();
         return refused == 6 ? 0 : 1;
     });
-    if (skipped(status)) GTEST_SKIP();
+    if (skipped(status)) GTEST_SKIP() << no_landlock;
     EXPECT_EQ(status, 0);
 }
 
@@ -287,10 +283,7 @@ TEST(SandboxOpen, AFolderThatIsNotThereIsNamed)
     options.folders = folders;
     options.n_folders = 1;
     const weir_status status = weir_landlock_open(&rules, &abi, &options, &error);
-    if (status == WEIR_OK && abi == 0) {
-        printf("skipped: this kernel has no Landlock\n");
-        GTEST_SKIP();
-    }
+    if (status == WEIR_OK && abi == 0) GTEST_SKIP() << no_landlock;
     EXPECT_EQ(status, WEIR_EIO);
     EXPECT_NE(std::string(error.text).find("/var/tmp/weir_sandbox_none/x"), std::string::npos)
         << error.text;
