@@ -2,9 +2,9 @@
 # Formats the tracked C, C++ and CUDA files with clang-format-19 and .clang-format.
 #
 #   toolchain/format.sh [FILE...]           rewrites them
-#   toolchain/format.sh --check [FILE...]   lists those that differ and fails; without FILE also the
-#                                           lines of all sources, scripts and build files that have
-#                                           more than 100 columns
+#   toolchain/format.sh --check [FILE...]   lists those that differ and fails; without FILE also
+#                                           what toolchain/columns.py finds in sources, scripts,
+#                                           build files and documents: long lines and long files
 set -euo pipefail
 cd "$(dirname "$0")/.."
 formatter=${CLANG_FORMAT:-clang-format-19}
@@ -17,7 +17,7 @@ check=0
 [ "${1:-}" != --check ] || { check=1; shift; }
 sources=('*.c' '*.h' '*.cc' '*.cu' '*.inc')
 lines=("${sources[@]}" '*.py' '*.sh' '*.bzl' '*BUILD.bazel' WORKSPACE .bazelrc '*.toml' '*.nix'
-    bootstrap '.ci/*')
+    '*.md' bootstrap '.ci/*')
 files=("$@")
 wide=()
 [ $# -gt 0 ] || {
@@ -45,7 +45,7 @@ if [ ${#wide[@]} -gt 0 ]; then
         passed=$((passed + 1))
     else
         count=$((count + 1))
-        echo "format: wrap the lines above; tables of data are marked (toolchain/columns.py)"
+        echo "format: wrap or split the above; tables of data are marked (toolchain/columns.py)"
     fi
 fi
 echo "$passed passed, $count failed"
