@@ -1,7 +1,7 @@
 /* engine/engine.h - the engine: one model loaded under one memory budget, and the parts that
  * programs use.
  *
- * * Everything that it returns is borrowed and valid until weir_engine_close. A program that
+ * Everything that it returns is borrowed and valid until weir_engine_close. A program that
  * generates submits jobs to the service (engine/schedule/service.h). A program that measures opens
  * the engine without the service and takes its parts from engine/engine_parts.h. */
 #pragma once

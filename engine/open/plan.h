@@ -42,9 +42,9 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
 bool weir_plan_has_sessions(const weir_config *config, bool with_service);
 /* True if sequences can be written to files and read back. */
 bool weir_plan_has_files(const weir_config *config, bool with_files);
-/* True for a server with a state database. */
 /* Sequences that jobs of sessions and states use at once. */
 int32_t weir_plan_session_carriers(const weir_plan_parts *parts);
+/* True for a server with a state database. */
 bool weir_plan_has_states(const weir_config *config, bool with_server);
 
 /* ---- facts.c --------------------------------------------------------------------------------- */

@@ -189,9 +189,8 @@ typedef struct weir_merge_wish {
     const char *earlier, *later; /* files of states */
     weir_state_wish state; /* of the file that is written */
 } weir_merge_wish;
-/* Writes a state that merges the banks of two and continues from the later one
- * (engine/model/blocks/coda_merge.h). EUNSUPPORTED: not with this model. The files are as for
- * weir_sessions_read. */
+/* Writes a state merged from two, which continues from the later one (weir_state_ops.merge).
+ * EUNSUPPORTED: not with this model. The files are as for weir_sessions_read. */
 WEIR_MUST_CHECK weir_status weir_sessions_merge(
     const weir_sessions *sessions, const weir_merge_wish *wish, const char *path,
     weir_state_merged *merged, weir_session_result *result, weir_error *error

@@ -14,7 +14,7 @@ extern "C" {
 /* Bytes of the state packed in 8 or 4 bits; 0: no layer can be packed. */
 size_t weir_state_packed_bytes(const weir_model *model, int32_t bits);
 /* recurrent [weir_model_recurrent_bytes] must be valid (weir_model_is_state). Returns EUNSUPPORTED
- * as weir_coda_pack does. */
+ * for a value that the packed form cannot hold. */
 WEIR_MUST_CHECK weir_status weir_state_pack(
     const weir_model *model, const float *recurrent, int32_t bits, void *packed, weir_error *error
 );

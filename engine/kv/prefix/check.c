@@ -33,7 +33,7 @@ static bool node_is_sound(const weir_prefix *p, int32_t index)
     return true;
 }
 
-/* What it is is as derived, and it is where that puts it. */
+/* The node's flags follow from its pages and children, and its place in the orders from them. */
 static bool kind_is_sound(const weir_prefix *p, int32_t index, int32_t n_busy)
 {
     const node *const n = &p->nodes[index];

@@ -1,17 +1,17 @@
 /* engine/kv/tiers/prefetch.h - reads cold blocks ahead for attention, which uses them once or twice
  * per layer and step and keeps none.
  *
- * * A segment (the rows of one sequence in a step) with cold blocks is attended in ranges of
+ * A segment (the rows of one sequence in a step) with cold blocks is attended in ranges of
  * splits, each with as many cold blocks as a buffer holds. The order of reads is known when a step
  * begins: the layers that read KV, in order; for each the segments with cold blocks; for each the
  * ranges, ascending. If a layer's attention mass is observed, its segments are read a second time
  * before the next layer.
  *
- * * A thread follows this order ahead of the engine thread and fills a ring of buffers, so that
+ * A thread follows this order ahead of the engine thread and fills a ring of buffers, so that
  * reads overlap with the step's computation. With a device the ring is device memory, and a buffer
  * is filled again once the launches that read it have ended.
  *
- * * A block that cannot be read is zeros for attention: rows of other sequences are not affected,
+ * A block that cannot be read is zeros for attention: rows of other sequences are not affected,
  * and the segment is reported as failed. Nothing moves between tiers while a step runs. All but the
  * ring belongs to the engine thread. Allocates nothing after opening. */
 #pragma once
