@@ -136,10 +136,9 @@ static int32_t keep_met(weir_service *service, int32_t n_items)
     return n;
 }
 
-/* Shares out what is free: to the first of all in order, then to those that compute one row, in
- * order, then to prompts. Once one has to wait, those behind it get nothing, so what becomes free
- * adds up for it; so does one whose policy waits for memory (pruning.c), which is in no step.
- * Returns the number of items that are left. */
+/* Shares out what is free: to the first in order, then to those that compute one row, then to
+ * prompts. Those behind one that waits, or whose policy waits for memory (pruning.c), get nothing,
+ * so what becomes free adds up for it. Returns the number of items that are left. */
 static int32_t share_out(weir_service *service, int32_t n_items, int64_t n_blocks)
 {
     claims all = open_claims(service);

@@ -9,10 +9,9 @@ namespace weir_cuda_matmul_halves {
 using namespace weir_cuda_matmul;
 
 template <bool IS_F16> struct format {
-    /* A lane's part of a step of a panel: rows g and g + 8, inputs 8t .. 8t+7 of each 32. Weights
-     * are the product's second operand, whose registers are words of one row, two products of 16
-     * inputs in 16 bytes: rows are read in place. Which inputs are column k does not matter if both
-     * operands agree. */
+    /* A lane's part of a step of a panel: rows g and g + 8, inputs 8t .. 8t+7 of each 32. Rows are
+     * read in place: as the second operand a register is a word of one row, and which inputs are
+     * column k does not matter if both operands agree. */
     struct step {
         uint4 rows[2][2];
     };

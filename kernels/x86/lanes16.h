@@ -11,13 +11,8 @@
  *                   of the values, NaN above all)
  *   lanes_quantise  16 codes, round to nearest even of x * factor, and their sum
  *
- * bits: codes are below 2^bits. LANES_TILES: tiles whose sums the registers hold for several rows.
- *
- * Without a dot product instruction (AVX2) parts are 16 bits wide, two in each lane. Activations
- * are within +-127, so a step adds at most 2 * 127 * (2^bits - 1) to each: 3810 with 4 bits, 7874
- * with 5, 16002 with 6. Codes of 8 bits have 128 as their zero, which is subtracted first: |code|
- * times the activation with the code's sign is at most 2 * 128 * 127 = 32512. (The other way round,
- * -128 with the sign of an activation is no int8.) */
+ * bits: codes are below 2^bits. LANES_TILES: tiles whose sums the registers hold for several
+ * rows. */
 #pragma once
 #include <math.h>
 #include <stdint.h>

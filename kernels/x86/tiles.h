@@ -12,9 +12,7 @@
  *
  * 8-bit: byte vector j of a tile holds inputs 4j .. 4j + 3 of its 16 rows. 4-bit: vector j (of 4)
  * holds inputs 4j .. 4j + 3 in the low and 16 + 4j .. 16 + 4j + 3 in the high nibbles. splits is 1
- * (a scale per 32 inputs) or 2 (a scale per 16). All parts are whole cache lines. The two tiles
- * alternate in the order in which the loop reads them: with one tile after the other a row took 1.5
- * times as long.
+ * (a scale per 32 inputs) or 2 (a scale per 16). All parts are whole cache lines.
  *
  *   weight = unit * (scale * (code - zero) + minimum)
  *

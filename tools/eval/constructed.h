@@ -1,21 +1,11 @@
 /* tools/eval/constructed.h - a checkpoint with computed, not trained weights: exact associative
- * recall, and no answer by chance.
+ * recall, and no answer by chance. docs/guides/evaluation.md says how it is made.
  *
  * After "... key value ... key" the most likely next token is `value`, at any distance inside the
  * window, exactly if every KV head of the second layer still has the row of `value`. If some head
- * has lost it, the answer is another token, usually token 0 ("none").
- *
- * Two layers of the Llama architecture. Every token has a code of 64 signs per KV head; two codes
- * agree in at most 46 places. Layer 1 attends to the previous token (RoPE on half of each head,
- * with the peak of its cosines at distance 1) and copies its code. Layer 2 compares the code of the
- * current token with those copies, in the half without RoPE, and copies the code of the matching
- * row. The output matrix compares what the heads copied with all codes. Token 0 wins if they do not
- * fully agree with any: without the row, a head's share of the agreement is at most (46 - 18) / 64,
- * whatever other rows it mixes.
- *
- * So a context may hold each key once before the question, and no key as a value or between the
- * pairs. Layer 2 needs only the row of the value; layer 1 needs the previous row. The first token
- * counts as its own predecessor, so begin with one that is no key. */
+ * has lost it, the answer is another token, usually token 0 ("none"). A context may hold each key
+ * once before the question, and no key as a value or between the pairs; its first token counts as
+ * its own predecessor, so begin with one that is no key. */
 #pragma once
 #include <stdint.h>
 

@@ -1,19 +1,10 @@
 /* engine/kv/policy/calibration.h - statistics of a model's queries before rotation, with which
- * TriAttention scores keys: computed once from a text, stored in a file.
+ * TriAttention scores keys: computed once from a text, stored in a file (docs/policies.md has its
+ * layout).
  *
  * A band f of a query is the complex number of its two rotated dims. For each layer with KV and
  * each query head: the mean q_f of the bands, the mean a_f of their lengths, and the mean of the
- * dims that are not rotated. Queries are those after any norm of queries. File, little-endian: TRIA
- * version 2,
- *   0  u32 magic 0x54524941, version 2, layers, query heads, KV heads, head width, bands; f32
- *      rope_theta, attn_scale
- *   36 u32 "WEIR" 0x52494557, u32 version 1 and u32 bytes of what Weir adds, or zeros; zeros up to
- *   64 f32 [layers] scale of the layer's budget, then for each layer and head f32 Re q, Im q, a,
- *      |q| / a, [bands] each
- * and, if Weir wrote it:
- *   u64 model digest [2], u64 queries, u32 flags (1 after the norm, 2 interleaved pairs), u32
- *   rotary dims, f32 frequencies [bands], f32 [layers, heads, head width - rotary dims] means of
- *   the other dims, u64 XXH3 of all bytes before */
+ * dims that are not rotated. Queries are those after any norm of queries. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
