@@ -1,30 +1,15 @@
 #include "tests/bench/idle_blocks.h"
 
 #include "engine/base/clock.h"
+#include "tests/unit/model/idle_block.h"
 
 /* The narrowest rows: pages are only counted, never touched. */
 enum { ROW_DIM = 8 };
 
-static const weir_slot slots[] = { { 0 } };
-static const char *const shapes[] = { "n_kv_heads", NULL };
-static const char *const no_shapes[] = { NULL };
-
 static weir_block_kv kv(const weir_shape *shape, const void *options)
 {
     (void)options;
-    return (weir_block_kv
-    ){ .geometry = { .n_heads = shape->n_kv_heads, .key_dim = ROW_DIM, .value_dim = ROW_DIM },
-       .scale = 1.0f,
-       .n_queries = shape->n_kv_heads,
-       .watched = true };
-}
-
-static int64_t scratch_elements(
-    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
-)
-{
-    (void)shape, (void)options, (void)n_rows, (void)n_segments;
-    return 0;
+    return idle_kv(shape, ROW_DIM, 1.0f);
 }
 
 static idle_time mixed, norms; /* of the thread that computes */
@@ -61,19 +46,19 @@ static weir_status feed_forward(
 const weir_block idle_mixer = {
     .name = "idle",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
-    .shapes = shapes,
+    .slots = idle_slots,
+    .shapes = idle_kv_shapes,
     .host_only = "it computes nothing",
     .kv = kv,
-    .scratch_elements = scratch_elements,
+    .scratch_elements = idle_scratch_elements,
     .forward = mix,
 };
 
 const weir_block idle_ffn = {
     .name = "idle",
     .kind = WEIR_BLOCK_FFN,
-    .slots = slots,
-    .shapes = no_shapes,
-    .scratch_elements = scratch_elements,
+    .slots = idle_slots,
+    .shapes = idle_no_shapes,
+    .scratch_elements = idle_scratch_elements,
     .forward = feed_forward,
 };

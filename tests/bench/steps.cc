@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,82 +11,25 @@
 #include "engine/engine_parts.h"
 #include "engine/kv/pool/store.h"
 #include "tests/bench/idle_blocks.h"
+#include "tests/unit/model/idle_model.h"
 
 namespace steps {
 namespace {
 
-constexpr int32_t kWidth = 32, kVocab = 64, kPageTokens = 64, kPiece = 128, kChunk = 4096;
-
-const char kArch[] = R"([arch]
-name     = "idle"
-match    = { hf = ["idle"] }
-prefixes = ["model."]
-[shape]
-d_model    = { hf = "hidden_size" }
-n_layers   = { hf = "num_hidden_layers" }
-n_kv_heads = { hf = "num_key_value_heads" }
-context    = { hf = "max_position_embeddings" }
-norm_eps   = { hf = "rms_norm_eps", default = 1e-6 }
-[layers]
-pattern = ["idle"]
-[block.idle]
-mixer = "idle"
-[ffn]
-kind = "idle"
-[tensor]
-"embed"            = { hf = "embed_tokens.weight" }
-"norm"             = { hf = "norm.weight" }
-"output"           = { hf = "lm_head.weight", or = "embed" }
-"layer.mixer_norm" = { hf = "layers.{i}.norm.weight" }
-"layer.ffn_norm"   = { hf = "layers.{i}.ffn_norm.weight" }
-)";
-
-void write_file(const std::string &path, const std::string &bytes)
-{
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-// All elements are 1.
-void write_tensors(const std::string &path, int32_t layers)
-{
-    std::string header = "{", data;
-    const auto add = [&](const std::string &name, const std::string &shape, size_t n) {
-        const std::vector<float> ones(n, 1.0f);
-        const size_t begin = data.size();
-        data.append(reinterpret_cast<const char *>(ones.data()), n * sizeof(float));
-        header += (begin > 0 ? ",\"" : "\"") + name + R"(":{"dtype":"F32","shape":)" + shape +
-                  R"(,"data_offsets":[)" + std::to_string(begin) + "," +
-                  std::to_string(data.size()) + "]}";
-    };
-    const std::string width = std::to_string(kWidth);
-    add("model.embed_tokens.weight", "[" + std::to_string(kVocab) + "," + width + "]",
-        static_cast<size_t>(kVocab) * kWidth);
-    add("model.norm.weight", "[" + width + "]", kWidth);
-    for (int32_t i = 0; i < layers; i++)
-        for (const char *const name : { "norm", "ffn_norm" })
-            add("model.layers." + std::to_string(i) + "." + name + ".weight", "[" + width + "]",
-                kWidth);
-    header += "}";
-    header.resize((header.size() + 7) / 8 * 8, ' ');
-    const uint64_t length = header.size();
-    write_file(
-        path, std::string(reinterpret_cast<const char *>(&length), sizeof length) + header + data
-    );
-}
+constexpr int32_t kVocab = 64, kPageTokens = 64, kPiece = 128, kChunk = 4096;
 
 void write_model(const Options &o, int64_t window)
 {
-    std::filesystem::create_directories(o.folder + "/model");
-    write_file(o.folder + "/idle.toml", kArch);
-    write_file(
-        o.folder + "/model/config.json",
-        R"({"architectures":["Idle"],"model_type":"idle","vocab_size":)" + std::to_string(kVocab) +
-            R"(,"hidden_size":)" + std::to_string(kWidth) + R"(,"num_hidden_layers":)" +
-            std::to_string(o.layers) + R"(,"num_key_value_heads":)" + std::to_string(o.kv_heads) +
-            R"(,"max_position_embeddings":)" + std::to_string(window) +
-            R"(,"tie_word_embeddings":true})"
+    idle::write(
+        o.folder, { .name = "idle",
+                    .pattern = "\"idle\"",
+                    .blocks = "[block.idle]\nmixer = \"idle\"\n",
+                    .ffn = "idle",
+                    .layers = static_cast<int32_t>(o.layers),
+                    .kv_heads = static_cast<int32_t>(o.kv_heads),
+                    .vocab = kVocab,
+                    .context = window }
     );
-    write_tensors(o.folder + "/model/model.safetensors", o.layers);
 }
 
 class Bench;

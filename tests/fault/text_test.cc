@@ -137,13 +137,25 @@ std::string list_of(const std::vector<std::string> &texts)
 }
 
 /* The keys of a vocabulary, without tensors. */
+/* Names of keys, and their types and values. */
+using Keys = std::vector<std::pair<std::string, std::string>>;
+
+std::string gguf_of(const Keys &keys)
+{
+    std::string bytes =
+        "GGUF" + little<uint32_t>(3) + little<uint64_t>(0) + little<uint64_t>(keys.size());
+    for (const auto &[key, value] : keys) bytes += text_of(key) + value;
+    bytes.resize((bytes.size() + 31) / 32 * 32);
+    return bytes;
+}
+
 std::string gguf_vocabulary()
 {
     std::vector<std::string> tokens = { "<|x|>", "he", "The" };
     for (unsigned byte = 0; byte < 256; byte++) tokens.push_back(byte_name(byte));
     std::string types = little<uint32_t>(5) + little<uint64_t>(tokens.size());
     for (size_t i = 0; i < tokens.size(); i++) types += little<int32_t>(i == 0 ? 3 : 1);
-    const std::pair<std::string, std::string> keys[] = {
+    const Keys keys = {
         { "general.architecture", little<uint32_t>(8) + text_of("qwen3") },
         { "tokenizer.ggml.model", little<uint32_t>(8) + text_of("gpt2") },
         { "tokenizer.ggml.pre", little<uint32_t>(8) + text_of("qwen2") },
@@ -153,11 +165,7 @@ std::string gguf_vocabulary()
         { "tokenizer.ggml.eos_token_id", little<uint32_t>(4) + little<uint32_t>(0) },
         { "tokenizer.chat_template", little<uint32_t>(8) + text_of("{{ messages }}") },
     };
-    std::string bytes =
-        "GGUF" + little<uint32_t>(3) + little<uint64_t>(0) + little<uint64_t>(std::size(keys));
-    for (const auto &[key, value] : keys) bytes += text_of(key) + value;
-    bytes.resize((bytes.size() + 31) / 32 * 32);
-    return bytes;
+    return gguf_of(keys);
 }
 
 TEST_F(Tokenizer, FromGguf)
@@ -209,7 +217,7 @@ std::string gguf_pieces(const char *model)
     scores = little<uint32_t>(6) + little<uint64_t>(tokens.size());
     for (size_t i = 0; i < tokens.size(); i++) scores += little(-static_cast<float>(i % 7));
     map = little<uint32_t>(0) + little<uint64_t>(charsmap().size()) + charsmap();
-    const std::pair<std::string, std::string> keys[] = {
+    const Keys keys = {
         { "general.architecture", little<uint32_t>(8) + text_of("llama") },
         { "tokenizer.ggml.model", little<uint32_t>(8) + text_of(model) },
         { "tokenizer.ggml.tokens", little<uint32_t>(9) + list_of(tokens) },
@@ -220,11 +228,7 @@ std::string gguf_pieces(const char *model)
         { "tokenizer.ggml.eos_token_id", little<uint32_t>(4) + little<uint32_t>(1) },
         { "tokenizer.chat_template", little<uint32_t>(8) + text_of("{{ messages }}") },
     };
-    std::string bytes =
-        "GGUF" + little<uint32_t>(3) + little<uint64_t>(0) + little<uint64_t>(std::size(keys));
-    for (const auto &[key, value] : keys) bytes += text_of(key) + value;
-    bytes.resize((bytes.size() + 31) / 32 * 32);
-    return bytes;
+    return gguf_of(keys);
 }
 
 class Pieces : public ::testing::TestWithParam<const char *> {};

@@ -7,6 +7,33 @@
 #include "tests/kernel/attention_partials.h"
 
 namespace golden::attention {
+namespace {
+
+/* All queries [T, H, key_dim] in one call. */
+void compare(
+    KvFile *file, const std::string &name, const Heads &heads, const Floats &q, const Call &all,
+    Check *check
+)
+{
+    const Tensors &t = file->tensors;
+    const int64_t width = heads.n_heads * heads.key_dim, n = static_cast<int64_t>(q.size()) / width;
+    attend(
+        heads, { q.data(), width, heads.key_dim, n }, { all },
+        [&](const std::string &how, const Floats &out, const Floats &partials) {
+            check->close(
+                how + " " + name + ".out", out, t.need_floats(name + ".out"),
+                file->tolerance(name + ".out")
+            );
+            if (t.has(name + ".lse"))
+                check->close(
+                    how + " " + name + ".lse", sums_of(partials, heads.value_dim),
+                    t.need_floats(name + ".lse"), of_scores(*file, name + ".lse")
+                );
+        }
+    );
+}
+
+} // namespace
 
 /* Decode over a pool of pages of another size: each sequence's rows are those that its table
  * names. */
@@ -59,20 +86,7 @@ void run_paged(KvFile *file, const std::string &name, Check *check)
             sequences.back().segment(static_cast<int32_t>(s), 1, static_cast<int32_t>(length - 1))
         );
     }
-    attend(
-        heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, n }, { all },
-        [&](const std::string &how, const Floats &out, const Floats &partials) {
-            check->close(
-                how + " " + name + ".out", out, t.need_floats(name + ".out"),
-                file->tolerance(name + ".out")
-            );
-            if (t.has(name + ".lse"))
-                check->close(
-                    how + " " + name + ".lse", sums_of(partials, heads.value_dim),
-                    t.need_floats(name + ".lse"), of_scores(*file, name + ".lse")
-                );
-        }
-    );
+    compare(file, name, heads, q, all, check);
 }
 
 /* Prefill chunks and decode rows of several sequences in one call: cu_q and cu_k say where each
@@ -106,20 +120,7 @@ void run_mixed(KvFile *file, const std::string &name, Check *check)
         sequences.emplace_back(heads, keys, values, rows);
         all.push_back(sequences.back().segment(cu_q[s], n, length - n));
     }
-    attend(
-        heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, q_shape[0] }, { all },
-        [&](const std::string &how, const Floats &out, const Floats &partials) {
-            check->close(
-                how + " " + name + ".out", out, t.need_floats(name + ".out"),
-                file->tolerance(name + ".out")
-            );
-            if (t.has(name + ".lse"))
-                check->close(
-                    how + " " + name + ".lse", sums_of(partials, heads.value_dim),
-                    t.need_floats(name + ".lse"), of_scores(*file, name + ".lse")
-                );
-        }
-    );
+    compare(file, name, heads, q, all, check);
 }
 
 /* Tiles of keys, each a text of its own whose last token every query is: (m, l, o) of each, and

@@ -7,15 +7,8 @@
 #include "engine/cli/open.h"
 #include "tests/unit/cli/commands.h"
 
+namespace program {
 namespace {
-
-using program::Commands;
-using program::demo;
-using program::messages;
-using program::number;
-using program::Outcome;
-using program::Piped;
-using program::run;
 
 TEST(Url, PutsBracketsAroundIPv6)
 {
@@ -228,3 +221,4 @@ TEST(Limits, AFileThatMayNotGrowIsAnError)
 }
 
 } // namespace
+} // namespace program

@@ -18,15 +18,8 @@
 #include "engine/cli/open.h"
 #include "tests/unit/cli/commands.h"
 
+namespace program {
 namespace {
-
-using program::Commands;
-using program::demo;
-using program::messages;
-using program::number;
-using program::Outcome;
-using program::Piped;
-using program::run;
 
 TEST_F(Commands, MessagesComeFromFilesAndPipes)
 {
@@ -348,3 +341,4 @@ TEST_F(Commands, PlanRefusesABadRopeScaling)
 }
 
 } // namespace
+} // namespace program

@@ -4,15 +4,8 @@
 
 #include "tests/unit/schedule/turns.h"
 
+namespace turns {
 namespace {
-
-using support::Call;
-using turns::Answer;
-using turns::Method;
-using turns::methods;
-using turns::settings_of;
-using turns::Turns;
-using turns::Uninterrupted;
 
 TEST_F(Turns, GoOnAfterARestart)
 {
@@ -51,7 +44,7 @@ TEST_F(Turns, GoOnAfterARestart)
 
 TEST_F(Turns, GoOnAfterARestartInAnyFormatAndWithADisk)
 {
-    for (const auto &more : turns::stores) {
+    for (const auto &more : stores) {
         for (const int method : { 0, 1, 11 }) {
             const std::string what = more[0] + " " + methods[method].name;
             Uninterrupted alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
@@ -197,3 +190,4 @@ TEST_F(Turns, WrongFilesAreRefused)
 }
 
 } // namespace
+} // namespace turns

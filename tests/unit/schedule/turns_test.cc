@@ -4,15 +4,8 @@
 
 #include "tests/unit/schedule/turns.h"
 
+namespace turns {
 namespace {
-
-using support::Call;
-using turns::Answer;
-using turns::Method;
-using turns::methods;
-using turns::settings_of;
-using turns::Turns;
-using turns::Uninterrupted;
 
 TEST_F(Turns, GoOnWithTheBitsOfOneSequence)
 {
@@ -46,7 +39,7 @@ TEST_F(Turns, GoOnWithTheBitsOfOneSequence)
 // memory, the answer is the same.
 TEST_F(Turns, GoOnInAnyFormatAndWithADisk)
 {
-    for (const auto &more : turns::stores) {
+    for (const auto &more : stores) {
         for (const int method : { 0, 1, 7 }) {
             const std::string what = more[0] + " " + methods[method].name;
             Uninterrupted alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
@@ -263,3 +256,4 @@ TEST_F(Turns, PreemptedTurnsAnswerAlike)
 }
 
 } // namespace
+} // namespace turns

@@ -4,28 +4,13 @@
 #include <string.h>
 
 #include "engine/model/model.h"
+#include "tests/unit/model/idle_block.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
-static const weir_slot slots[] = { { 0 } };
-static const char *const shapes[] = { "n_kv_heads", NULL };
-static const char *const no_shapes[] = { NULL };
-
 static weir_block_kv kv(const weir_shape *shape, const void *options)
 {
     (void)options;
-    return (weir_block_kv
-    ){ .geometry = { .n_heads = shape->n_kv_heads, .key_dim = SIM_DIM, .value_dim = SIM_DIM },
-       .scale = 0.35355339f,
-       .n_queries = shape->n_kv_heads,
-       .watched = true };
-}
-
-static int64_t scratch_elements(
-    const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
-)
-{
-    (void)shape, (void)options, (void)n_rows, (void)n_segments;
-    return 0;
+    return idle_kv(shape, SIM_DIM, 0.35355339f);
 }
 
 /* Only measured, when a workspace is opened. */
@@ -51,27 +36,27 @@ static const weir_state_ops state = { .elements = state_elements };
 
 const weir_block sim_kv = { .name = "sim_kv",
                             .kind = WEIR_BLOCK_MIXER,
-                            .slots = slots,
-                            .shapes = shapes,
+                            .slots = idle_slots,
+                            .shapes = idle_kv_shapes,
                             .host_only = "it computes nothing",
                             .kv = kv,
-                            .scratch_elements = scratch_elements,
+                            .scratch_elements = idle_scratch_elements,
                             .forward = forward };
 
 const weir_block sim_state = { .name = "sim_state",
                                .kind = WEIR_BLOCK_MIXER,
-                               .slots = slots,
-                               .shapes = no_shapes,
+                               .slots = idle_slots,
+                               .shapes = idle_no_shapes,
                                .host_only = "it computes nothing",
                                .state = &state,
-                               .scratch_elements = scratch_elements,
+                               .scratch_elements = idle_scratch_elements,
                                .forward = forward };
 
 const weir_block sim_ffn = { .name = "sim_ffn",
                              .kind = WEIR_BLOCK_FFN,
-                             .slots = slots,
-                             .shapes = no_shapes,
-                             .scratch_elements = scratch_elements,
+                             .slots = idle_slots,
+                             .shapes = idle_no_shapes,
+                             .scratch_elements = idle_scratch_elements,
                              .forward = forward };
 
 /* ---- sequences ------------------------------------------------------------------------------- */

@@ -1,93 +1,33 @@
 #include "tests/unit/schedule/simulator/world.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include "engine/engine_parts.h"
 #include "engine/kv/tiers/residency.h"
 #include "engine/schedule/runner.h"
+#include "tests/unit/model/idle_model.h"
 
 namespace sim {
 namespace {
 
-constexpr int32_t kWidth = 32, kWindow = 640;
+constexpr int32_t kWindow = 640;
 constexpr int32_t kStop[] = { SIM_STOP };
-
-std::string arch(bool has_states)
-{
-    const std::string name = has_states ? "sim_states" : "sim_rows",
-                      states = has_states ? "[block.state]\nmixer = \"sim_state\"\n" : "";
-    return "[arch]\nname = \"" + name + "\"\nmatch = { hf = [\"" + name + R"("] }
-prefixes = ["model."]
-[shape]
-d_model    = { hf = "hidden_size" }
-n_layers   = { hf = "num_hidden_layers" }
-n_kv_heads = { hf = "num_key_value_heads" }
-context    = { hf = "max_position_embeddings" }
-norm_eps   = { hf = "rms_norm_eps", default = 1e-6 }
-[layers]
-pattern = [)" +
-           (has_states ? "\"state\", " : "") + "\"rows\"]\n" + states + R"([block.rows]
-mixer = "sim_kv"
-[ffn]
-kind = "sim_ffn"
-[tensor]
-"embed"            = { hf = "embed_tokens.weight" }
-"norm"             = { hf = "norm.weight" }
-"output"           = { hf = "lm_head.weight", or = "embed" }
-"layer.mixer_norm" = { hf = "layers.{i}.norm.weight" }
-"layer.ffn_norm"   = { hf = "layers.{i}.ffn_norm.weight" }
-)";
-}
-
-void write_file(const std::string &path, const std::string &bytes)
-{
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-// No step reads the elements.
-void write_tensors(const std::string &path, int32_t layers)
-{
-    std::string header = "{", data;
-    const auto add = [&](const std::string &name, const std::string &shape, size_t n) {
-        const size_t begin = data.size();
-        data.append(n * sizeof(float), '\0');
-        header += (begin > 0 ? ",\"" : "\"") + name + R"(":{"dtype":"F32","shape":)" + shape +
-                  R"(,"data_offsets":[)" + std::to_string(begin) + "," +
-                  std::to_string(data.size()) + "]}";
-    };
-    const std::string width = std::to_string(kWidth);
-    add("model.embed_tokens.weight", "[" + std::to_string(SIM_VOCAB) + "," + width + "]",
-        static_cast<size_t>(SIM_VOCAB) * kWidth);
-    add("model.norm.weight", "[" + width + "]", kWidth);
-    for (int32_t i = 0; i < layers; i++)
-        for (const char *const name : { "norm", "ffn_norm" })
-            add("model.layers." + std::to_string(i) + "." + name + ".weight", "[" + width + "]",
-                kWidth);
-    header += "}";
-    header.resize((header.size() + 7) / 8 * 8, ' ');
-    const uint64_t length = header.size();
-    write_file(
-        path, std::string(reinterpret_cast<const char *>(&length), sizeof length) + header + data
-    );
-}
 
 // Two layers with one KV head each, or one with two.
 void write_model(const std::string &folder, bool has_states)
 {
-    const std::string name = has_states ? "sim_states" : "sim_rows";
-    std::filesystem::create_directories(folder + "/model");
-    write_file(folder + "/" + name + ".toml", arch(has_states));
-    write_file(
-        folder + "/model/config.json",
-        R"({"architectures":["Simulated"],"model_type":")" + name + R"(","vocab_size":)" +
-            std::to_string(SIM_VOCAB) + R"(,"hidden_size":)" + std::to_string(kWidth) +
-            R"(,"num_hidden_layers":2,"num_key_value_heads":)" + (has_states ? "2" : "1") +
-            R"(,"max_position_embeddings":)" + std::to_string(kWindow) +
-            R"(,"tie_word_embeddings":true})"
+    const std::string rows = "[block.rows]\nmixer = \"sim_kv\"\n",
+                      state = "[block.state]\nmixer = \"sim_state\"\n";
+    idle::write(
+        folder, { .name = has_states ? "sim_states" : "sim_rows",
+                  .pattern = has_states ? "\"state\", \"rows\"" : "\"rows\"",
+                  .blocks = has_states ? state + rows : rows,
+                  .ffn = "sim_ffn",
+                  .layers = 2,
+                  .kv_heads = has_states ? 2 : 1,
+                  .vocab = SIM_VOCAB,
+                  .context = kWindow }
     );
-    write_tensors(folder + "/model/model.safetensors", 2);
 }
 
 } // namespace
