@@ -79,7 +79,7 @@ struct SimulatedJob {
 /* One seed on one service. */
 class Schedule {
   public:
-    /* With sessions, files are saved, restored and deleted beside the requests. Threads that read
+    /* With sessions, files are saved, restored and deleted next to the requests. Threads that read
      * and write then decide when a sequence waits, so its order and its gaps are not checked. */
     Schedule(
         weir_service *service, const std::vector<SimulatedTurn> &turns, unsigned seed, int n,
