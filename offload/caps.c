@@ -27,7 +27,11 @@ weir_caps weir_caps_detect(void)
     caps.avx_vnni = caps.x86_v3 && __builtin_cpu_supports("avxvnni");
     caps.avx512_vnni = caps.x86_v4 && __builtin_cpu_supports("avx512vnni");
     caps.avx512_bf16 = caps.x86_v4 && __builtin_cpu_supports("avx512bf16");
-    caps.amx_int8 = caps.avx512_vnni && __builtin_cpu_supports("amx-int8") && tiles_permitted();
+    const bool has_int8 = caps.avx512_vnni && __builtin_cpu_supports("amx-int8"),
+               has_bf16 = caps.avx512_bf16 && __builtin_cpu_supports("amx-bf16"),
+               is_permitted = (has_int8 || has_bf16) && tiles_permitted();
+    caps.amx_int8 = has_int8 && is_permitted;
+    caps.amx_bf16 = has_bf16 && is_permitted;
     return caps;
 }
 
@@ -39,7 +43,7 @@ weir_caps weir_caps_limited(weir_caps caps, weir_isa isa)
     caps.avx_vnni = caps.avx_vnni && caps.x86_v3;
     caps.avx512_vnni = caps.avx512_vnni && caps.x86_v4;
     caps.avx512_bf16 = caps.avx512_bf16 && caps.x86_v4;
-    caps.amx_int8 = false;
+    caps.amx_int8 = caps.amx_bf16 = false;
     return caps;
 }
 
@@ -58,6 +62,9 @@ void weir_caps_print(char out[WEIR_CAPS_TEXT], const weir_caps *caps)
 #undef X
     };
     (void)snprintf(
-        out, WEIR_CAPS_TEXT, "%s%s", names[weir_caps_isa(caps)], caps->avx512_bf16 ? "+bf16" : ""
+        out, WEIR_CAPS_TEXT, "%s%s", names[weir_caps_isa(caps)],
+        caps->amx_bf16      ? "+amx_bf16"
+        : caps->avx512_bf16 ? "+bf16"
+                            : ""
     );
 }

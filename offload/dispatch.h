@@ -36,7 +36,7 @@ void weir_stream_close(weir_stream *stream); /* NULL-safe */
 /* Of the machine, limited to the forced isa. */
 const weir_caps *weir_stream_caps(const weir_stream *stream);
 /* Prints the level and the features of the CPU on which the bits of results depend: "v3",
- * "v4+bf16". */
+ * "v4+bf16", "v4+amx_bf16". */
 enum { WEIR_STREAM_ISA = 16 };
 void weir_stream_print_isa(char out[WEIR_STREAM_ISA], const weir_stream *stream);
 weir_device *weir_stream_device(const weir_stream *stream); /* NULL: the CPU */

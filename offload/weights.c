@@ -7,6 +7,7 @@
 #include "kernels/cuda/weight.h"
 #include "kernels/onednn/weight.h"
 #include "kernels/ref/dequantise.h"
+#include "kernels/x86/amx.h"
 #include "kernels/x86/dense.h"
 #include "kernels/x86/tiles.h"
 
@@ -58,16 +59,20 @@ static weir_status check_source(const weir_matrix_source *source, weir_error *er
     return WEIR_OK;
 }
 
-/* oneDNN if this stream's level has a packed kernel of it, which is the fastest; else, and for
- * grouped products, our own panels, which keep the file's bits. */
+/* 16 bits: tile registers, if the stream has them. Else oneDNN if this stream's level has a packed
+ * kernel of it; else, and for grouped products, our own panels, which keep the file's bits. */
 static weir_status plan_dense(
     weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source, bool fast
 )
 {
     const weir_caps *const caps = weir_stream_caps(stream);
     const bool half = fast && fits_bf16(source->dtype);
-    plan->layout = WEIR_LAYOUT_ONEDNN;
     plan->dtype = half ? WEIR_BF16 : WEIR_F32;
+    if (half && caps->amx_bf16) {
+        plan->layout = WEIR_LAYOUT_AMX;
+        return weir_amx_bytes(&plan->bytes, source->n_out, source->n_in) ? WEIR_OK : WEIR_EINVAL;
+    }
+    plan->layout = WEIR_LAYOUT_ONEDNN;
     const weir_status status = !source->is_grouped && (half ? caps->avx512_bf16 : caps->x86_v4)
                                    ? weir_onednn_plan(
                                          &plan->bytes, plan->dtype, source->n_out, source->n_in,
@@ -161,6 +166,25 @@ static weir_status pack_dense(
     return (weir_status)failed;
 }
 
+static weir_status pack_amx(
+    const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
+)
+{
+    const int64_t panels = weir_amx_panels(plan->n_out);
+    const size_t panel_bytes = weir_amx_panel_bytes(plan->n_in);
+    int failed = WEIR_OK;
+#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
+    for (int64_t p = 0; p < panels; p++) {
+        float rows[WEIR_AMX_PANEL * WEIR_AMX_CHUNK];
+        char *const panel = memory + (size_t)p * panel_bytes;
+        const int status = (int)weir_amx_pack_panel(
+            panel, source->data, source->dtype, source->n_out, source->n_in, p, rows
+        );
+        failed = status > failed ? status : failed;
+    }
+    return (weir_status)failed;
+}
+
 static weir_status pack_onednn(
     weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
 )
@@ -212,6 +236,7 @@ static weir_status pack(
     switch (plan->layout) {
     case WEIR_LAYOUT_TILES: return pack_tiles(plan, n_threads, source, memory);
     case WEIR_LAYOUT_DENSE: return pack_dense(plan, n_threads, source, memory);
+    case WEIR_LAYOUT_AMX: return pack_amx(plan, n_threads, source, memory);
     case WEIR_LAYOUT_ONEDNN: return pack_onednn(plan, n_threads, source, memory);
     case WEIR_LAYOUT_CUDA: return pack_cuda(plan, n_threads, source, 0, plan->n_out, memory);
     case WEIR_LAYOUT_ROWS: break;

@@ -8,8 +8,8 @@ extern "C" {
 
 /* The precision of activations in matmuls (`kernels.activations`). */
 typedef enum weir_activations {
-    /* Int8 for quantised weights; bf16 for f16, bf16 and f8 ones with AVX-512 BF16,
-     * else f32. On a GPU bf16 for bf16 and f8, f16 for f16. */
+    /* Int8 for quantised weights; bf16 for f16, bf16 and f8 ones with AMX-BF16 or, unless grouped,
+     * AVX-512 BF16; else f32. On a GPU bf16 for bf16 and f8, f16 for f16. */
     WEIR_ACTIVATIONS_FAST,
     /* Exact: weights are expanded to f32 (4 bytes each) unless their kernel takes f16 or bf16. */
     WEIR_ACTIVATIONS_F32,

@@ -62,6 +62,7 @@ def conditions(flags, given):
         "no-vnni": not flags >= V4 | {"avx512_vnni"},
         "no-bf16": not flags >= V4 | {"avx512_bf16"},
         "no-amx": not flags >= V4 | {"avx512_vnni", "amx_int8"},
+        "no-amx-bf16": not flags >= V4 | {"avx512_bf16", "amx_bf16"},
         "gpu": gpu,
         "no-gpu": not gpu,
         "no-landlock": not has_landlock(),

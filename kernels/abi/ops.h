@@ -34,7 +34,7 @@ typedef enum weir_backend {
 
 /* What a kernel may know about the machine; filled in once at start. */
 typedef struct weir_caps {
-    bool x86_v2, x86_v3, x86_v4, avx_vnni, avx512_vnni, avx512_bf16, amx_int8;
+    bool x86_v2, x86_v3, x86_v4, avx_vnni, avx512_vnni, avx512_bf16, amx_int8, amx_bf16;
     int cuda_capability; /* 90 for sm_90, 0 without CUDA */
 } weir_caps;
 

@@ -1,6 +1,6 @@
 /* kernels/ref/matmul.c - the specification of all layouts, sums in double. File rows and panels:
- * exact weights, f32 activations. Tiles and CUDA: packed weights, activations as the layout rounds
- * them (kernels/x86/activations.h, kernels/cuda/activations.h). */
+ * exact weights, f32 activations. Tiles, AMX and CUDA: packed weights, activations as the layout
+ * rounds them (kernels/x86/activations.h, bf16, kernels/cuda/activations.h). */
 #include <math.h>
 
 #include "kernels/abi/convert.h"
@@ -9,6 +9,7 @@
 #include "kernels/cuda/weight.h"
 #include "kernels/ref/dequantise.h"
 #include "kernels/x86/activations.h"
+#include "kernels/x86/amx.h"
 #include "kernels/x86/dense.h"
 #include "kernels/x86/tiles.h"
 
@@ -34,6 +35,10 @@ static weir_status expand(
         for (int64_t i = 0; i < count; i++) values[i] = weir_dense_element(weight, row, column + i);
         return WEIR_OK;
     }
+    if (weight->layout == WEIR_LAYOUT_AMX) {
+        for (int64_t i = 0; i < count; i++) values[i] = weir_amx_element(weight, row, column + i);
+        return WEIR_OK;
+    }
     const uint8_t *from =
         (const uint8_t *)weight->data + (size_t)row * weir_row_bytes(weight->dtype, weight->n_in);
     return weir_k_ref_dequantise(
@@ -46,6 +51,7 @@ static weir_status multiply_rows(
 )
 {
     const weir_weight *weight = output->weight;
+    const bool rounds = weight->layout == WEIR_LAYOUT_AMX;
     for (int64_t n = 0; n < weight->n_out; n++) {
         double sums[ROWS] = { 0 };
         for (int64_t column = 0; column < args->n_in; column += COLUMNS) {
@@ -53,9 +59,11 @@ static weir_status multiply_rows(
             const int64_t count = args->n_in - column < COLUMNS ? args->n_in - column : COLUMNS;
             WEIR_TRY(expand(values, weight, n, column, count));
             for (int64_t r = 0; r < rows; r++)
-                for (int64_t i = 0; i < count; i++)
+                for (int64_t i = 0; i < count; i++) {
+                    const float x = args->x[(first + r) * args->x_stride + column + i];
                     sums[r] += (double)values[i] *
-                               (double)args->x[(first + r) * args->x_stride + column + i];
+                               (double)(rounds ? weir_bf16_to_f32(weir_bf16_from_f32(x)) : x);
+                }
         }
         for (int64_t r = 0; r < rows; r++) put(output, first + r, n, sums[r]);
     }

@@ -10,7 +10,12 @@ extern "C" {
  * over n_in / 32 groups. */
 #define WEIR_TILES_ATOL 1e-3
 #define WEIR_TILES_RTOL 1e-4
+/* Compared with ref on the same panels: same bf16 weights and activations, f32 instead of f64
+ * sums. */
+#define WEIR_AMX_ATOL 1e-4
+#define WEIR_AMX_RTOL 1e-5
 
+extern const weir_kernel weir_kernel_x86_matmul_bf16_amx; /* AMX-BF16 */
 extern const weir_kernel weir_kernel_x86_matmul_tiles_amx; /* AMX-INT8, for many rows */
 extern const weir_kernel weir_kernel_x86_matmul_tiles_vnni; /* AVX-512 VNNI       */
 extern const weir_kernel weir_kernel_x86_matmul_tiles_avxvnni; /* AVX-VNNI (256 bits) */

@@ -115,9 +115,9 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
     const weir_kernel *const rows[] = {
         &weir_kernel_x86_matmul_tiles_amx,     &weir_kernel_x86_matmul_tiles_vnni,
         &weir_kernel_x86_matmul_tiles_avxvnni, &weir_kernel_x86_matmul_tiles_v3,
-        &weir_kernel_x86_matmul_tiles_v2,      &weir_kernel_onednn_matmul_bf16,
-        &weir_kernel_onednn_matmul_f32,        &weir_kernel_x86_matmul_dense_v3,
-        &weir_kernel_x86_matmul_dense_v2
+        &weir_kernel_x86_matmul_tiles_v2,      &weir_kernel_x86_matmul_bf16_amx,
+        &weir_kernel_onednn_matmul_bf16,       &weir_kernel_onednn_matmul_f32,
+        &weir_kernel_x86_matmul_dense_v3,      &weir_kernel_x86_matmul_dense_v2
     };
     const auto x = random_rows(n_rows * shape.n_in, 1);
     Memory y = aligned_memory((size_t)(n_rows * shape.n_out) * sizeof(float));

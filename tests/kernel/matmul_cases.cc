@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "offload/caps.h"
 #include "offload/weights.h"
 #include "tests/kernel/cases_internal.h"
 
@@ -42,8 +43,8 @@ weir_stream *stream_of(const char *level)
     return slot.get();
 }
 
-// The packed weight; for the specification plain rows where the layout keeps or rounds the file's
-// values.
+// The packed weight; for the specification plain rows, unless the layout says how activations are
+// rounded.
 weir_weight *weight_of(
     Builder &b, weir_stream *stream, const Matmul &m, int64_t n_out, bool specification
 )
@@ -56,7 +57,7 @@ weir_weight *weight_of(
     weir_error error = {};
     if (weir_weight_plan(weight, stream, &source, m.activations, &error) != WEIR_OK)
         throw std::runtime_error(error.text);
-    if (specification && weight->layout != WEIR_LAYOUT_TILES) {
+    if (specification && weight->layout != WEIR_LAYOUT_TILES && weight->layout != WEIR_LAYOUT_AMX) {
         *weight = {};
         weight->data = file;
         weight->bytes = bytes;
@@ -146,6 +147,14 @@ std::vector<Case> matmul_cases(weir_stream *stream)
             matmul(stream, { 200, 1, { 1 }, dtype, fast, true, false, 3, Fill::Normal, "v2" })
         );
     }
+    // AVX-512, also where there are tile registers.
+    for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16, WEIR_F16 })
+        for (const int64_t rows : { 1, 5, 70 })
+            if (weir_caps_detect().x86_v4)
+                cases.push_back(matmul(
+                    stream,
+                    { rows, 300, { 33, 200 }, dtype, fast, true, true, 5, Fill::Normal, "v4" }
+                ));
     cases.push_back(matmul(
         stream,
         { 9, 512, { 96, 33 }, WEIR_Q4_K, WEIR_ACTIVATIONS_F32, true, true, 4, Fill::Normal, "v2" }

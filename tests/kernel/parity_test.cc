@@ -73,7 +73,7 @@ const Builder &expected(const Case &test_case, weir_op op, const std::string &pa
 // none.
 bool needs_another_machine(const weir_kernel *row, const void *args, const std::string &why)
 {
-    const weir_caps all = { true, true, true, true, true, true, true, 90 };
+    const weir_caps all = { true, true, true, true, true, true, true, true, 90 };
     const char *const still = row->reject ? row->reject(&all, args) : nullptr;
     return !still || why != still;
 }

@@ -10,6 +10,7 @@ typedef enum weir_layout {
     WEIR_LAYOUT_ONEDNN, /* f32 or bf16 in the blocks of oneDNN: kernels/onednn/weight.h */
     /* f32, bf16 or f16 in panels, if oneDNN has no layout: kernels/x86/dense.h. */
     WEIR_LAYOUT_DENSE,
+    WEIR_LAYOUT_AMX, /* bf16 in the order of tile registers: kernels/x86/amx.h */
     /* For a GPU: rows of elements, or of codes and scales (kernels/cuda/weight.h). */
     WEIR_LAYOUT_CUDA,
 } weir_layout;
@@ -21,7 +22,8 @@ typedef struct weir_weight {
     void *packed_state;
     size_t bytes; /* of data */
     int64_t n_out, n_in;
-    /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16. */
+    /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16; AMX:
+     * bf16. */
     weir_dtype dtype;
     weir_layout layout;
 } weir_weight;
@@ -35,8 +37,9 @@ typedef struct weir_weight {
  *           Experts: rows that chose the same expert are a group. Host memory
  * numerics: WEIR_LAYOUT_TILES quantises each row of x to int8 per 32 elements (round to nearest
  *           even, scale = amax / 127); integer sums are exact and groups are added in ascending
- *           order in f32, so all kernels give the same bits. ONEDNN bf16 rounds x to bf16; ONEDNN
- *           f32, DENSE and ROWS (ref) keep f32. DENSE adds inputs in ascending order. */
+ *           order in f32, so all kernels give the same bits. AMX and ONEDNN bf16 round x to bf16;
+ *           ONEDNN f32, DENSE and ROWS (ref) keep f32. DENSE adds inputs in ascending order, AMX
+ *           sums of 32 inputs. */
 enum { WEIR_MATMUL_OUTPUTS = 4 };
 typedef struct weir_matmul_output {
     const weir_weight *weight;

@@ -9,6 +9,7 @@
 
 #include "kernels/abi/convert.h"
 #include "kernels/onednn/kernels.h"
+#include "kernels/x86/amx.h"
 #include "kernels/x86/kernels.h"
 #include "offload/weights.h"
 #include "tests/normal.h"
@@ -84,6 +85,8 @@ inline std::vector<uint8_t> random_file(
     return file;
 }
 
+struct ForAmx {};
+
 // A packed weight with its file and memory. The file lies at an odd address, as it may in a mapped
 // checkpoint.
 struct Weight {
@@ -105,6 +108,24 @@ struct Weight {
         memory = aligned_memory(weight.bytes);
         if (weir_weight_pack(&weight, stream, &source, memory.get(), nullptr) != WEIR_OK)
             std::abort();
+    }
+    // For AMX, whatever this machine has.
+    Weight(ForAmx, weir_dtype dtype_, int64_t n_out, int64_t n_in, uint32_t seed = 1)
+        : file(random_file(dtype_, n_out * n_in, seed)), dtype(dtype_)
+    {
+        file.insert(file.begin(), 0);
+        weight.n_out = n_out, weight.n_in = n_in, weight.dtype = WEIR_BF16;
+        weight.layout = WEIR_LAYOUT_AMX;
+        if (!weir_amx_bytes(&weight.bytes, n_out, n_in)) std::abort();
+        memory = aligned_memory(weight.bytes);
+        std::vector<float> rows(WEIR_AMX_PANEL * WEIR_AMX_CHUNK, 7.0f);
+        for (int64_t p = 0; p < weir_amx_panels(n_out); p++)
+            if (weir_amx_pack_panel(
+                    memory.get() + (size_t)p * weir_amx_panel_bytes(n_in), file.data() + 1, dtype,
+                    n_out, n_in, p, rows.data()
+                ) != WEIR_OK)
+                std::abort();
+        weight.data = memory.get();
     }
     Weight(const Weight &) = delete;
     ~Weight() { weir_weight_release(&weight); }

@@ -34,6 +34,13 @@ bool has_packed(weir_dtype dtype)
     const auto types = packed_types();
     return std::find(types.begin(), types.end(), dtype) != types.end();
 }
+// AVX-512 at most: tile registers are another row's.
+struct Avx512Stream : Stream {
+    explicit Avx512Stream(int n_threads = 2)
+        : Stream(n_threads, weir_caps_detect().x86_v4 ? "v4" : nullptr)
+    {
+    }
+};
 #define SKIP_WITHOUT_PACKED_KERNELS()                                                              \
     if (packed_types().empty()) GTEST_SKIP() << "oneDNN has packed kernels from AVX-512 on"
 
@@ -47,7 +54,7 @@ TEST(OneDnn, HasPackedKernelsWhereTheMachineHasTheInstructions)
 
 TEST(OneDnn, PlansByActivations)
 {
-    Stream stream;
+    Avx512Stream stream;
     const auto plan = [&](weir_dtype dtype, weir_activations activations, int64_t n_in = 256) {
         weir_weight w = {};
         const weir_matrix_source source = { nullptr, 100, n_in, dtype, false };
@@ -115,7 +122,7 @@ TEST(OneDnn, ScratchGrowsWithRows)
 TEST(OneDnn, UsesThePackedKernels)
 {
     SKIP_WITHOUT_PACKED_KERNELS();
-    Stream stream;
+    Avx512Stream stream;
     for (const weir_dtype dtype : packed_types()) {
         for (const int64_t n_out : { 1, 33, 320 }) {
             const Weight w(stream.stream, dtype, n_out, 100);
@@ -136,7 +143,7 @@ TEST(OneDnn, UsesThePackedKernels)
 TEST(OneDnn, MatchesTheReference)
 {
     SKIP_WITHOUT_PACKED_KERNELS();
-    Stream stream;
+    Avx512Stream stream;
     for (const weir_activations activations : { WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32 }) {
         for (const weir_dtype dtype : { WEIR_F32, WEIR_F16, WEIR_BF16, WEIR_Q8_0, WEIR_Q5_K }) {
             if (activations == WEIR_ACTIVATIONS_FAST && weir_dtype_of(dtype).quantised) continue;
@@ -172,7 +179,7 @@ TEST(OneDnn, MatchesTheReference)
 TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
 {
     SKIP_WITHOUT_PACKED_KERNELS();
-    Stream stream;
+    Avx512Stream stream;
     for (const weir_dtype dtype : packed_types()) {
         for (const int64_t n_in : { 512, 1000 }) {
             const int64_t n_out = 200, most = 300;
@@ -225,7 +232,7 @@ TEST(OneDnn, AnyNumberOfThreads)
         const auto x = random_rows(n_rows * n_in, 5);
         std::vector<float> one, many;
         for (const int n_threads : threads) {
-            Stream stream(n_threads);
+            Avx512Stream stream(n_threads);
             const Weight w(stream.stream, dtype, n_out, n_in, 3);
             ASSERT_EQ(w.weight.layout, WEIR_LAYOUT_ONEDNN) << n_threads << " threads";
             for (const int64_t n : { (int64_t)1, (int64_t)3, n_rows }) {
@@ -245,7 +252,7 @@ TEST(OneDnn, AnyNumberOfThreads)
 TEST(OneDnn, SeveralOutputsBiasStridesAndAccumulation)
 {
     SKIP_WITHOUT_PACKED_KERNELS();
-    Stream stream;
+    Avx512Stream stream;
     for (const weir_dtype dtype : packed_types()) {
         const int64_t n_in = 192, n_rows = 9, x_stride = 200;
         const Weight a(stream.stream, dtype, 96, n_in, 1), b(stream.stream, dtype, 40, n_in, 2),

@@ -202,18 +202,38 @@ TEST(Dispatch, OpNamesRoundTrip)
 
 TEST(Caps, LimitCutsEverythingAboveTheLevel)
 {
-    const weir_caps all = { true, true, true, true, true, true, true, 0 };
+    const weir_caps all = { true, true, true, true, true, true, true, true, 0 };
     EXPECT_EQ(weir_caps_isa(&all), WEIR_ISA_V4);
     const weir_caps v3 = weir_caps_limited(all, WEIR_ISA_V3);
     EXPECT_TRUE(v3.x86_v2 && v3.x86_v3 && v3.avx_vnni);
     EXPECT_FALSE(weir_caps_limited(all, WEIR_ISA_V2).avx_vnni);
-    EXPECT_FALSE(v3.x86_v4 || v3.avx512_vnni || v3.avx512_bf16 || v3.amx_int8);
+    EXPECT_FALSE(v3.x86_v4 || v3.avx512_vnni || v3.avx512_bf16 || v3.amx_int8 || v3.amx_bf16);
     const weir_caps v4 = weir_caps_limited(all, WEIR_ISA_V4);
     EXPECT_TRUE(v4.avx_vnni && v4.avx512_vnni && v4.avx512_bf16);
-    EXPECT_FALSE(v4.amx_int8);
+    EXPECT_FALSE(v4.amx_int8 || v4.amx_bf16);
     EXPECT_EQ(weir_caps_isa(&v3), WEIR_ISA_V3);
     const weir_caps same = weir_caps_limited(all, WEIR_ISA_ANY);
-    EXPECT_TRUE(same.avx512_bf16 && same.amx_int8);
+    EXPECT_TRUE(same.avx512_bf16 && same.amx_int8 && same.amx_bf16);
+}
+
+// Files carry this text: what changes bits must change it, and nothing else.
+TEST(Caps, PrintsWhatBitsDependOn)
+{
+    const auto printed = [](const weir_caps &caps) {
+        char text[WEIR_CAPS_TEXT];
+        weir_caps_print(text, &caps);
+        return std::string(text);
+    };
+    weir_caps caps = { true, true, true, false, false, false, false, false, 0 };
+    EXPECT_EQ(printed(caps), "v4");
+    caps.avx_vnni = caps.avx512_vnni = caps.amx_int8 = true;
+    EXPECT_EQ(printed(caps), "v4") << "integer products are exact";
+    caps.avx512_bf16 = true;
+    EXPECT_EQ(printed(caps), "v4+bf16");
+    caps.amx_bf16 = true;
+    EXPECT_EQ(printed(caps), "v4+amx_bf16");
+    EXPECT_EQ(printed(weir_caps_limited(caps, WEIR_ISA_V4)), "v4+bf16");
+    EXPECT_EQ(printed(weir_caps_limited(caps, WEIR_ISA_V3)), "v3");
 }
 
 } // namespace

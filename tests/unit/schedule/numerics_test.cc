@@ -118,6 +118,23 @@ TEST_F(Numerics, AnotherLevelIsRefusedOrSaid)
         );
 }
 
+/* Tile registers add dense bf16 weights in another order than oneDNN. */
+TEST_F(Numerics, AmxIsALevelOfItsOwn)
+{
+    if (!weir_caps_detect().amx_bf16) GTEST_SKIP() << "this machine has no AMX-BF16";
+    const Settings amx = { "kernels.activations=fast" };
+    Settings avx512 = amx;
+    avx512.push_back("kernels.isa=v4");
+    expect_difference(
+        "qwen3/qwen3-bf16.gguf", avx512, amx, "instruction set v4+bf16 (here v4+amx_bf16)",
+        "instruction set v4+bf16, device cpu"
+    );
+    expect_difference(
+        "qwen3/qwen3-bf16.gguf", amx, avx512, "instruction set v4+amx_bf16 (here v4+bf16)",
+        "instruction set v4+amx_bf16, device cpu"
+    );
+}
+
 TEST_F(Numerics, OtherPinsAreRefusedOrSaid)
 {
     expect_difference(
