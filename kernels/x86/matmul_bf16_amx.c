@@ -4,7 +4,6 @@
  * (docs/kernels.md). WEIR_EMULATED: a row for tests, with the instructions in C. */
 #include <string.h>
 
-#include "kernels/abi/convert.h"
 #include "kernels/abi/share.h"
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_bf16_pass.h"
@@ -20,11 +19,13 @@
 #endif
 
 enum {
-    /* Of many rows: 16 KB of weights, 16 KB of activations and 4 KB of sums share L1. */
-    PIECE_STEPS = 8,
-    /* Sums that wait for the next piece: 128 KB. Activations are read from L3 once per 4 panels. */
+    /* Of many rows: 32 KB of weights stay in L1. */
+    PIECE_STEPS = 16,
+    /* Rounded at a time, for all rows of a tile, which take turns in lines of scratch. */
+    ROUND_INPUTS = 8 * WEIR_AMX_STEP,
+    /* Sums that wait for the next piece: 256 KB. Activations come from L3 once per 8 panels. */
     SPAN_ROWS = 256,
-    SPAN_PANELS = 4,
+    SPAN_PANELS = 8,
     SUMS_BYTES = SPAN_ROWS * SPAN_PANELS * WEIR_AMX_PANEL * (int)sizeof(float),
     /* Prefetch distance of a stream (4 KB or more: DRAM latency). */
     STREAM_BYTES = 8192,
@@ -111,26 +112,33 @@ static size_t scratch(const void *op_args)
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
-static void round_step(uint16_t *restrict dst, const float *restrict src)
+/* Inputs [k, end) of a row, of which n exist. */
+static void round_piece(char *to, int64_t stride, const float *x, int64_t k, int64_t end, int64_t n)
 {
-    for (int64_t i = 0; i < WEIR_AMX_STEP; i++) dst[i] = weir_bf16_from_f32(src[i]);
-}
-
-/* `row` counts from the range's first; those past its last are zero. */
-static void round_row(const call *c, const row_range *range, int64_t row)
-{
-    const int64_t n_in = c->args->n_in, stride = tile_rows(range, row / LANES) * TILE_ROW_BYTES;
-    const float *const x = c->args->x + (range->first + row) * c->args->x_stride;
-    char *to = tile_at(c, range, row / LANES) + row % LANES * TILE_ROW_BYTES;
-    for (int64_t k = 0; k < n_in; k += WEIR_AMX_STEP, to += stride) {
-        if (row < range->n_rows && n_in - k >= WEIR_AMX_STEP) {
-            round_step((uint16_t *)(void *)to, x + k);
+    for (; k < end; k += WEIR_AMX_STEP, to += stride) {
+        if (n - k >= WEIR_AMX_STEP) {
+            round_inputs(to, x + k);
             continue;
         }
         float values[WEIR_AMX_STEP] = { 0 };
-        if (row < range->n_rows) memcpy(values, x + k, (size_t)(n_in - k) * sizeof(float));
-        round_step((uint16_t *)(void *)to, values);
+        if (n > k) memcpy(values, x + k, (size_t)(n - k) * sizeof(float));
+        round_inputs(to, values);
     }
+}
+
+/* Rows [first, end) of a tile, which count from the range's first; those past its last are zero. */
+static void round_tile(const call *c, const row_range *range, int64_t first, int64_t end)
+{
+    const int64_t tile = first / LANES, stride = tile_rows(range, tile) * TILE_ROW_BYTES,
+                  n_in = c->args->n_in;
+    char *to = tile_at(c, range, tile);
+    for (int64_t k = 0; k < n_in; k += ROUND_INPUTS, to += ROUND_INPUTS / WEIR_AMX_STEP * stride)
+        for (int64_t row = first; row < end; row++)
+            round_piece(
+                to + row % LANES * TILE_ROW_BYTES, stride,
+                c->args->x + (range->first + row) * c->args->x_stride, k,
+                n_in - k < ROUND_INPUTS ? n_in : k + ROUND_INPUTS, row < range->n_rows ? n_in : 0
+            );
 }
 
 /* Rows [share.first, share.end) of the scratch. */
@@ -139,9 +147,13 @@ static void round_rows(const call *c, weir_share share)
     for (int64_t i = 0, at = 0; i < c->n_ranges && at < share.end; i++) {
         const row_range range = range_at(c, (int32_t)i, at);
         at += range.rows;
-        for (int64_t row = share.first > range.at ? share.first : range.at;
-             row < (share.end < at ? share.end : at); row++)
-            round_row(c, &range, row - range.at);
+        const int64_t last = (share.end < at ? share.end : at) - range.at;
+        int64_t row = share.first > range.at ? share.first - range.at : 0;
+        while (row < last) {
+            const int64_t next = (row / LANES + 1) * LANES, end = next < last ? next : last;
+            round_tile(c, &range, row, end);
+            row = end;
+        }
     }
 }
 
@@ -153,14 +165,22 @@ static int64_t all_rows(const call *c)
 }
 
 /* ---- panels ---------------------------------------------------------------------------------- */
-ALWAYS_INLINE void put(
-    float *restrict dst, const float *restrict sums, const float *bias, int64_t n, bool accumulate
-)
+typedef float lanes __attribute__((vector_size(64)));
+
+/* `n` of 16 outputs; bias: NULL or [n]. */
+ALWAYS_INLINE void put(float *dst, const float *sums, const float *bias, size_t n, bool accumulate)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float biased = bias ? sums[i] + bias[i] : sums[i];
-        dst[i] = accumulate ? dst[i] + biased : biased;
+    lanes sum, other = { 0 };
+    memcpy(&sum, sums, sizeof sum);
+    if (bias) {
+        memcpy(&other, bias, n * sizeof(float));
+        sum += other;
     }
+    if (accumulate) {
+        memcpy(&other, dst, n * sizeof(float));
+        sum = other + sum;
+    }
+    memcpy(dst, &sum, n * sizeof(float));
 }
 
 /* dst (+)= sums + bias, for the rows of a block that are no padding. */
@@ -170,20 +190,18 @@ static void finish(
 )
 {
     const int64_t first = panel * WEIR_AMX_PANEL, left = range->n_rows - row,
-                  rows = left < BLOCK_ROWS ? left : BLOCK_ROWS, n_out = output->weight->n_out;
-    for (int64_t t = 0; t < 2; t++) {
-        const int64_t column = first + t * LANES, n = n_out - column;
-        const float *const bias =
-            output->bias ? output->bias + range->matrix * n_out + column : NULL;
-        float *dst = output->dst + (range->first + row) * output->dst_stride + column;
-        for (int64_t r = 0; r < rows && n > 0; r++, dst += output->dst_stride) {
-            const float *const from = sums[r / LANES][t][r % LANES];
-            if (n >= LANES)
-                put(dst, from, bias, LANES, output->accumulate);
+                  rows = left < BLOCK_ROWS ? left : BLOCK_ROWS, n_out = output->weight->n_out,
+                  n = n_out - first;
+    const float *const bias = output->bias ? output->bias + range->matrix * n_out + first : NULL;
+    float *dst = output->dst + (range->first + row) * output->dst_stride + first;
+    for (int64_t r = 0; r < rows; r++, dst += output->dst_stride)
+        for (int64_t at = 0; at < WEIR_AMX_PANEL && at < n; at += LANES) {
+            const float *const from = sums[r / LANES][at / LANES][r % LANES];
+            if (n - at >= LANES)
+                put(dst + at, from, bias ? bias + at : NULL, LANES, output->accumulate);
             else
-                put(dst, from, bias, n, output->accumulate);
+                put(dst + at, from, bias ? bias + at : NULL, (size_t)(n - at), output->accumulate);
         }
-    }
 }
 
 /* Consecutive panels of an output, for one range of rows. */
@@ -226,9 +244,12 @@ static void multiply_piece(
         if (tile + 1 < last) {
             to.lower_bytes = tile_rows(p->range, tile + 1) * TILE_ROW_BYTES;
             to.lower = tile_at(c, p->range, tile + 1) + step * to.lower_bytes;
-            multiply(sums, &to, true);
+            if (blocks > 1)
+                multiply(sums, &to, true, true);
+            else
+                multiply(sums, &to, true, false);
         } else {
-            multiply(sums, &to, false);
+            multiply(sums, &to, false, false);
         }
         if (step + n == c->n_steps) finish(sums, p->output, p->range, row, p->first + panel);
     }

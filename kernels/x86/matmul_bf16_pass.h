@@ -1,17 +1,24 @@
 /* kernels/x86/matmul_bf16_pass.h - the inner loop of matmul_bf16_amx.c: 16 rows by 16 outputs by 32
  * inputs per instruction, in eight tile registers. */
 #pragma once
+#include <string.h>
+
 #include "kernels/x86/amx.h"
 
 #ifdef WEIR_EMULATED
 #include "kernels/x86/amx_emulated.h"
-#define TILE(operation, ...) emulated_##operation(__VA_ARGS__)
+#define TILE_OPERATION(operation, ...) emulated_##operation(__VA_ARGS__)
 #define RELEASE() ((void)0)
+#define STREAM_LOAD loadd
 #else
 #include <immintrin.h>
-#define TILE(operation, ...) _tile_##operation(__VA_ARGS__)
+#define TILE_OPERATION(operation, ...) _tile_##operation(__VA_ARGS__)
 #define RELEASE() _tile_release()
+/* Leaves in L1 what is there. */
+#define STREAM_LOAD stream_loadd
 #endif
+/* Twice, so that an operation may be a macro. */
+#define TILE(operation, ...) TILE_OPERATION(operation, __VA_ARGS__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 enum {
@@ -19,6 +26,19 @@ enum {
     BLOCK_ROWS = 2 * LANES, /* of the sums in registers */
     TILE_ROW_BYTES = 64,
 };
+
+/* 32 inputs to bf16, to nearest even; denormals are zero. */
+ALWAYS_INLINE void round_inputs(void *dst, const float *src)
+{
+#ifdef WEIR_EMULATED
+    for (int64_t i = 0; i < WEIR_AMX_STEP; i++)
+        ((uint16_t *)dst)[i] = weir_bf16_from_f32(emulated_flushed(src[i]));
+#else
+    const __m512 low = _mm512_loadu_ps(src), high = _mm512_loadu_ps(src + 16);
+    const __m512bh rounded = _mm512_cvtne2ps_pbh(high, low);
+    memcpy(dst, &rounded, sizeof rounded);
+#endif
+}
 
 /* In the format of LDTILECFG. Registers 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights. */
 typedef struct tile_configuration {
@@ -65,7 +85,8 @@ ALWAYS_INLINE void load_sums(block_sums sums, bool starts, bool two)
     if (two) TILE(loadd, 3, sums[1][1], TILE_ROW_BYTES);
 }
 
-ALWAYS_INLINE void multiply(block_sums sums, const pass *p, bool two)
+/* two: tiles of rows; stream: activations are read once, weights stay in L1. */
+ALWAYS_INLINE void multiply(block_sums sums, const pass *p, bool two, bool stream)
 {
     const char *upper = p->upper, *lower = p->lower, *weights = p->weights, *ahead = p->ahead;
     load_sums(sums, p->starts, two);
@@ -73,13 +94,19 @@ ALWAYS_INLINE void multiply(block_sums sums, const pass *p, bool two)
         for (int64_t line = 0; line < p->ahead_bytes; line += 64)
             __builtin_prefetch(ahead + line, 0, 2);
         ahead += p->ahead_bytes;
-        TILE(loadd, 4, upper, TILE_ROW_BYTES);
+        if (stream)
+            TILE(STREAM_LOAD, 4, upper, TILE_ROW_BYTES);
+        else
+            TILE(loadd, 4, upper, TILE_ROW_BYTES);
         TILE(loadd, 6, weights, TILE_ROW_BYTES);
         TILE(dpbf16ps, 0, 4, 6);
         TILE(loadd, 7, weights + WEIR_AMX_TILE_BYTES, TILE_ROW_BYTES);
         TILE(dpbf16ps, 1, 4, 7);
         if (two) {
-            TILE(loadd, 5, lower, TILE_ROW_BYTES);
+            if (stream)
+                TILE(STREAM_LOAD, 5, lower, TILE_ROW_BYTES);
+            else
+                TILE(loadd, 5, lower, TILE_ROW_BYTES);
             TILE(dpbf16ps, 2, 5, 6);
             TILE(dpbf16ps, 3, 5, 7);
         }
