@@ -1,15 +1,15 @@
 #!/bin/sh
 # tests/limit/run.sh - builds //engine:serve and holds it to its memory limit (limit.py): 64 MiB are
-# 20 MiB of KV and requests for the demo model. Then with a disk: the windows of eight sequences are
-# three times the KV pages that memory has. Then with 64 threads for requests. resident.py: what the
-# process holds is what is charged.
+# 20 MiB of KV and requests for the demo model. Then with a disk, which gets full: the windows of
+# eight sequences are three times the KV pages that memory has. Then with 64 threads for requests.
+# resident.py: what the process holds is what is charged.
 #   tests/limit/run.sh [SECONDS]
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 (cd "$top" && bazel build //engine:serve)
 serve=$top/.bazel/bin/engine/cli/serve
 python3 "$top/tests/limit/limit.py" "$serve" --memory 64 --seconds "${1:-30}"
-python3 "$top/tests/limit/limit.py" "$serve" --memory 72 --disk 256 --seconds "${1:-30}"
+python3 "$top/tests/limit/limit.py" "$serve" --memory 72 --disk 24 --seconds "${1:-30}"
 python3 "$top/tests/limit/limit.py" "$serve" --memory 80 --workers 64 --clients 64 \
     --seconds "${1:-30}"
 exec python3 "$top/tests/limit/resident.py" "$serve"

@@ -52,7 +52,6 @@ typedef struct kv_moves {
     int64_t n_failed; /* demotions, since opening */
     weir_error why; /* the last one failed */
     int64_t n_begun, n_done; /* (lock) written by the engine thread; by the thread */
-    bool shrinks; /* (lock) the file has no block, but may have bytes */
     weir_worker worker;
 } kv_moves;
 

@@ -125,7 +125,6 @@ typedef struct state_moves {
     int32_t n_begun, n_reading, n_writing;
     int64_t n_all; /* since opening */
     int32_t n_undone; /* (lock) */
-    bool shrinks; /* (lock) no state is on disk, but the file may have bytes */
     weir_worker worker;
 } state_moves;
 

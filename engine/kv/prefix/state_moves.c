@@ -49,14 +49,14 @@ static void *move_states(void *user)
     weir_worker_lock(&m->worker);
     for (;;) {
         state_move *move;
-        while ((move = next_queued(m)) == NULL && !m->shrinks && !m->worker.is_closing)
+        while ((move = next_queued(m)) == NULL && !weir_lower_tier_may_shrink(p->tier) &&
+               !m->worker.is_closing)
             weir_worker_wait(&m->worker);
         if (m->worker.is_closing) break;
         if (move == NULL) {
             weir_worker_unlock(&m->worker);
-            const bool has_more = weir_lower_tier_shrink(p->tier);
+            weir_lower_tier_shrink(p->tier);
             weir_worker_lock(&m->worker);
-            m->shrinks = m->shrinks && has_more;
             continue;
         }
         move->is_queued = false;
@@ -83,7 +83,6 @@ void prefix_free_block(weir_prefix *p, int32_t block)
     state_moves *const m = &p->moves;
     if (!weir_lower_tier_free(p->tier, block)) return;
     weir_worker_lock(&m->worker);
-    m->shrinks = true;
     weir_worker_wake(&m->worker);
     weir_worker_unlock(&m->worker);
 }
@@ -148,7 +147,6 @@ void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_re
                           .is_read = is_read,
                           .is_queued = true };
     m->n_undone++;
-    m->shrinks = m->shrinks && weir_lower_tier_is_unused(p->tier);
     weir_worker_wake(&m->worker);
     weir_worker_unlock(&m->worker);
 }

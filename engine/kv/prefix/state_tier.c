@@ -3,6 +3,7 @@
  * blocks need it (docs/decisions/0045-states.md). */
 #include <string.h>
 
+#include "engine/base/log.h"
 #include "engine/kv/prefix/prefix_internal.h"
 
 size_t prefix_state_stride(const weir_prefix_limits *limits)
@@ -26,13 +27,24 @@ weir_status prefix_open_tier(weir_prefix *p, weir_error *error)
     const weir_lower_tier_part part = { .n_pages = 1,
                                         .page_bytes = prefix_state_stride(&p->limits) };
     const weir_lower_tier_layout layout = {
-        .folder = p->limits.disk_folder, .n_blocks = p->limits.n_cold, .n_parts = 1, .parts = &part
+        .folder = p->limits.disk_folder,
+        .n_blocks = p->limits.n_cold,
+        .n_parts = 1,
+        .parts = &part,
+        .beside = weir_kv_store_lower_tier(p->store),
     };
     if (p->limits.n_cold == 0) return WEIR_OK;
     const uintptr_t start = (uintptr_t)p->transfer_memory, mask = WEIR_LOWER_TIER_ALIGNMENT - 1;
     p->transfer = p->transfer_memory + (((start + mask) & ~mask) - start);
     memset(p->transfer, 0, part.page_bytes);
     WEIR_TRY(weir_lower_tier_open(&p->tier, &layout, p->ledger, error));
+    if (!weir_lower_tier_gives_back(p->tier))
+        weir_log(
+            WEIR_LOG_WARNING,
+            "%s: this file system gives back no part of a file, so recurrent states do not go to "
+            "disk; set memory.disk_dir to a folder on another one",
+            p->limits.disk_folder
+        );
     return prefix_open_moves(p, error);
 }
 
@@ -47,7 +59,9 @@ static int64_t free_cold_states(const weir_prefix *p, int64_t n_blocks)
     const int64_t free = weir_lower_tier_free_blocks(blocks) - n_blocks,
                   block = (int64_t)weir_kv_block_stride(weir_kv_store_spec(p->store)),
                   most = free * block / (int64_t)prefix_state_stride(&p->limits);
-    const int64_t n = most < p->limits.n_cold ? most : p->limits.n_cold;
+    const int64_t n = !weir_lower_tier_gives_back(p->tier) ? 0
+                      : most < p->limits.n_cold            ? most
+                                                           : p->limits.n_cold;
     return n - (p->limits.n_cold - weir_lower_tier_free_blocks(p->tier));
 }
 

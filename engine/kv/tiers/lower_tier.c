@@ -17,13 +17,12 @@
 enum { TMPFS = 0x01021994 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
-static size_t words_of(int64_t n_blocks) { return ((size_t)n_blocks + 63) / 64; }
-
 size_t weir_lower_tier_metadata_bytes(
     int64_t n_blocks, int64_t n_host_blocks, int64_t n_parts, int64_t n_pages
 )
 {
-    return words_of(n_blocks) * sizeof(uint64_t) + (size_t)n_parts * sizeof(tier_part) +
+    return (size_t)bits_words(n_blocks) * 2 * sizeof(tier_bits) +
+           (size_t)n_parts * sizeof(tier_part) +
            (size_t)(n_blocks - n_host_blocks) * (size_t)n_pages * sizeof(uint32_t);
 }
 
@@ -60,6 +59,11 @@ static bool set_direct(int fd)
     return does;
 }
 
+static int make_hole(int fd, off_t at, off_t n)
+{
+    return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, n);
+}
+
 static weir_status open_file(weir_lower_tier *s, weir_error *error)
 {
     struct statfs system;
@@ -72,6 +76,7 @@ static weir_status open_file(weir_lower_tier *s, weir_error *error)
             s->folder, strerror(errno)
         );
     s->is_direct = set_direct(s->fd);
+    s->gives_back = make_hole(s->fd, 0, WEIR_LOWER_TIER_ALIGNMENT) == 0;
     if (fstatfs(s->fd, &system) == 0 && system.f_type == TMPFS)
         weir_log(
             WEIR_LOG_WARNING,
@@ -154,10 +159,12 @@ weir_status weir_lower_tier_open(
     if (status == WEIR_OK) {
         s->metadata_bytes = metadata_bytes;
         s->used = metadata;
-        s->parts = (tier_part *)(s->used + words_of(s->n_blocks));
+        s->held = s->used + bits_words(s->n_blocks);
+        s->parts = (tier_part *)(s->held + bits_words(s->n_blocks));
         s->checksums = (uint32_t *)(s->parts + s->n_parts);
         status = lay_out(s, layout, error);
     }
+    if (status == WEIR_OK) tier_share_space(s, layout->beside);
     if (status == WEIR_OK) status = open_memory(s, error);
     if (status == WEIR_OK && s->n_blocks > s->n_host_blocks) status = open_file(s, error);
     if (status != WEIR_OK)
@@ -167,18 +174,14 @@ weir_status weir_lower_tier_open(
     return status;
 }
 
-/* Allocated blocks of the file. */
-static int64_t on_disk(const weir_lower_tier *s)
-{
-    return (s->n_blocks - s->n_free) - (s->n_host_blocks - s->n_free_host);
-}
-
 void weir_lower_tier_close(weir_lower_tier *lower)
 {
     if (lower == NULL) return;
+    tier_leave_space(lower);
     if (lower->fd >= 0) (void)close(lower->fd);
     weir_ledger_return(
-        lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, (size_t)on_disk(lower) * lower->block_bytes
+        lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
+        (size_t)tier_on_disk(lower) * lower->block_bytes
     );
     weir_ledger_free_pinned(lower->ledger, lower->host, WEIR_ACCOUNT_KV, lower->host_bytes);
     weir_ledger_free_pinned(lower->ledger, lower->way, WEIR_ACCOUNT_KV, lower->way_bytes);
@@ -191,36 +194,69 @@ void weir_lower_tier_close(weir_lower_tier *lower)
     free(lower);
 }
 
-static const weir_lower_tier_io system_io = { .write = pwritev, .read = pread };
+static const weir_lower_tier_io system_io = {
+    .write = pwritev, .read = pread, .make_hole = make_hole, .truncate = ftruncate
+};
 
 void weir_lower_tier_set_io(weir_lower_tier *lower, const weir_lower_tier_io *io)
 {
-    lower->io = io != NULL ? *io : system_io;
+    lower->io = system_io;
+    if (io == NULL) return;
+    if (io->write != NULL) lower->io.write = io->write;
+    if (io->read != NULL) lower->io.read = io->read;
+    if (io->make_hole != NULL) lower->io.make_hole = io->make_hole;
+    if (io->truncate != NULL) lower->io.truncate = io->truncate;
 }
+
+bool weir_lower_tier_gives_back(const weir_lower_tier *lower) { return lower->gives_back; }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
-static bool is_used(const weir_lower_tier *s, int64_t block)
+/* The first free block of [first, end) from `from` on and then from the first; is_held: only those
+ * that the file holds. -1: there is none. */
+static int64_t find_free(
+    const weir_lower_tier *s, int64_t first, int64_t end, int64_t from, bool is_held
+)
 {
-    return (s->used[block / 64] >> (block % 64) & 1) != 0;
+    int64_t at = from;
+    for (int64_t left = end - first, step; left > 0; at += step, left -= step) {
+        if (at >= end) at = first;
+        const uint64_t used = atomic_load(&s->used[at / 64]),
+                       held = is_held ? atomic_load(&s->held[at / 64]) : UINT64_MAX;
+        const uint64_t free_ones = (held & ~used) >> (at % 64);
+        if ((free_ones & 1) != 0) return at;
+        step = free_ones == 0 ? 64 - at % 64 : __builtin_ctzll(free_ones);
+        if (step > end - at) step = end - at;
+    }
+    return -1;
 }
 
-/* A free block of [first, end), which must have one, searched from *next on and then from the
- * first. */
+/* A free block of [first, end), which must have one. If the files hold all that they may, one that
+ * this file holds: no other has to be given back for it. */
 static int32_t take_between(weir_lower_tier *s, int64_t first, int64_t end, int64_t *next)
 {
-    int64_t at = *next;
-    while (at >= end || is_used(s, at)) {
-        if (at >= end)
-            at = first;
-        else if (at % 64 == 0 && s->used[at / 64] == UINT64_MAX)
-            at += 64;
-        else
-            at++;
-    }
-    s->used[at / 64] |= UINT64_C(1) << (at % 64);
+    int64_t at = -1;
+    if (first == s->n_host_blocks && !tier_grows(s)) at = find_free(s, first, end, *next, true);
+    if (at < 0) at = find_free(s, first, end, *next, false);
+    WEIR_ASSERT(at >= 0);
+    bits_set(s->used, at);
     s->n_free--;
     *next = at + 1;
     return (int32_t)at;
+}
+
+static weir_status reserve_block(weir_lower_tier *s, weir_error *error)
+{
+    tier_space *const space = s->space;
+    if (space->limit - space->used < s->block_bytes)
+        return weir_error_set(
+            error, WEIR_EFULL,
+            "the disk has no room for KV pages while recurrent states move there; raise memory.disk"
+        );
+    WEIR_TRY(weir_ledger_reserve(s->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, s->block_bytes, error)
+    );
+    space->used += s->block_bytes;
+    atomic_fetch_add(&s->n_on_disk, 1);
+    return WEIR_OK;
 }
 
 weir_status weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_error *error)
@@ -236,42 +272,28 @@ weir_status weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_e
         *block = take_between(lower, 0, lower->n_host_blocks, &lower->next_host);
         return WEIR_OK;
     }
-    WEIR_TRY(weir_ledger_reserve(
-        lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, lower->block_bytes, error
-    ));
+    WEIR_TRY(reserve_block(lower, error));
     *block = take_between(lower, lower->n_host_blocks, lower->n_blocks, &lower->next);
+    atomic_fetch_add(&lower->space->n_changes, 1);
     return WEIR_OK;
 }
 
-bool weir_lower_tier_is_unused(const weir_lower_tier *lower) { return on_disk(lower) == 0; }
-
 bool weir_lower_tier_free(weir_lower_tier *lower, int32_t block)
 {
-    WEIR_ASSERT(block >= 0 && block < lower->n_blocks && is_used(lower, block));
-    lower->used[block / 64] &= ~(UINT64_C(1) << (block % 64));
+    WEIR_ASSERT(block >= 0 && block < lower->n_blocks && bits_have(lower->used, block));
+    bits_clear(lower->used, block);
     lower->n_free++;
     if (block < lower->n_host_blocks) {
         lower->n_free_host++;
         return false;
     }
+    atomic_fetch_add(&lower->space->n_changes, 1);
+    lower->space->used -= lower->block_bytes;
     weir_ledger_return(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, lower->block_bytes);
-    if (on_disk(lower) > 0) return false;
+    if (atomic_fetch_sub(&lower->n_on_disk, 1) > 1) return false;
     lower->next = lower->n_host_blocks;
+    atomic_store(&lower->may_shrink, true);
     return true;
-}
-
-bool weir_lower_tier_shrink(const weir_lower_tier *lower)
-{
-    static const off_t piece = 128 << 20;
-    struct stat st;
-    if (fstat(lower->fd, &st) != 0 || st.st_size == 0) return false;
-    const off_t left = st.st_size > piece ? st.st_size - piece : 0;
-    if (ftruncate(lower->fd, left) == 0) return left > 0;
-    weir_log(
-        WEIR_LOG_DEBUG, "%s: the file of KV pages cannot be truncated: %s", lower->folder,
-        strerror(errno)
-    );
-    return false;
 }
 
 int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower) { return lower->n_free; }

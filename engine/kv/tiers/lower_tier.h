@@ -7,8 +7,10 @@
  * a block is 64 tokens, a part one layer of all KV heads. Blocks [0, n_host_blocks) are in memory,
  * the others in the file. Consecutive blocks of a sequence are one run in each part, as attention
  * reads them. Freed blocks are reused: the file never grows past its blocks, and is truncated once
- * the last one was freed. Blocks do not move between memory and file: attention reads
- * both in every step, so neither is the better place for older blocks. If the file system supports
+ * the last one was freed. Two tiers may share the disk: what both files hold there, of freed blocks
+ * too, stays within the blocks of the first one, since what one needs the other gives back
+ * (lower_tier_space.c). Blocks do not move between memory and file: attention reads both in every
+ * step, so neither is the better place for older blocks. If the file system supports
  * O_DIRECT the page cache is not used; otherwise what was written or read is dropped from it.
  * Buffers, page sizes and offsets are multiples of 4096. With a device, sources and destinations
  * may be anywhere; transfers between it and the file use a bounce buffer. Each page of the file has
@@ -44,12 +46,18 @@ typedef struct weir_lower_tier_layout {
     /* n_host_blocks: the first ones, in memory. */
     int64_t n_blocks, n_host_blocks, n_parts;
     const weir_lower_tier_part *parts; /* [n_parts], copied */
+    /* Its file shares the disk with that of another tier, which must outlive it; NULL: it has what
+     * its blocks take. */
+    weir_lower_tier *beside;
 } weir_lower_tier_layout;
 
-/* As pwritev and pread; tests use it to inject failures. */
+/* As pwritev, pread, fallocate with FALLOC_FL_PUNCH_HOLE, and ftruncate; NULL: the system's. Tests
+ * use it to inject failures. */
 typedef struct weir_lower_tier_io {
     ssize_t (*write)(int fd, const struct iovec *pieces, int n_pieces, off_t at);
     ssize_t (*read)(int fd, void *bytes, size_t n, off_t at);
+    int (*make_hole)(int fd, off_t at, off_t n);
+    int (*truncate)(int fd, off_t n);
 } weir_lower_tier_io;
 
 /* Bytes on the account page_tables; the blocks in memory are on the host's account kv. n_pages: of
@@ -69,13 +77,16 @@ void weir_lower_tier_set_io(weir_lower_tier *lower, const weir_lower_tier_io *io
  * Successive blocks are contiguous if possible. */
 WEIR_MUST_CHECK weir_status
 weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_error *error);
-/* Returns true if the file has no block any more, so that it may be shrunk. */
+/* Returns true if the file has no block any more: its thread may shrink it. */
 bool weir_lower_tier_free(weir_lower_tier *lower, int32_t block);
-bool weir_lower_tier_is_unused(const weir_lower_tier *lower
-); /* the file: the same. Engine thread */
-/* Truncates the file, which has no block, by up to 128 MiB, some 50 ms on ext4: all of a file may
- * take seconds. Returns true if more is left. For the thread that writes, between writes. */
-bool weir_lower_tier_shrink(const weir_lower_tier *lower);
+/* Any thread: true if the file has no block, but may have bytes. */
+bool weir_lower_tier_may_shrink(const weir_lower_tier *lower);
+/* Truncates the file by up to 128 MiB, some 50 ms on ext4: all of a file may take seconds. For the
+ * thread that writes, between writes, while it may shrink. */
+void weir_lower_tier_shrink(weir_lower_tier *lower);
+/* False: the file system cannot give back part of a file, so no other file should have what this
+ * one frees. */
+bool weir_lower_tier_gives_back(const weir_lower_tier *lower);
 int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower);
 
 /* Writes one part of a block, one piece per page. EIO: the error says why. */

@@ -14,7 +14,7 @@ enum { PIECES = 256 };
 
 static off_t offset_of(const weir_lower_tier *s, int32_t block, const tier_part *p, size_t at)
 {
-    return (off_t)(p->file_start + (size_t)(block - s->n_host_blocks) * p->bytes + at);
+    return (off_t)(tier_offset(s, block, p) + at);
 }
 
 static char *memory_of(const weir_lower_tier *s, int32_t block, const tier_part *p, size_t at)
@@ -59,6 +59,13 @@ static bool has_checksums(
     return true;
 }
 
+static weir_status fail_write(weir_lower_tier *lower, weir_status status)
+{
+    lower->fails = true;
+    atomic_fetch_add(&lower->write_errors, 1);
+    return status;
+}
+
 static weir_status write_file(
     weir_lower_tier *lower, int32_t block, const tier_part *p, const struct iovec *pieces,
     int n_pieces, weir_error *error
@@ -66,7 +73,9 @@ static weir_status write_file(
 {
     struct iovec left[PIECES];
     off_t at = offset_of(lower, block, p, 0);
-    const off_t start = at;
+    const off_t start = at, end = at + (off_t)p->bytes;
+    if (tier_take_space(lower, block, error) != WEIR_OK) return fail_write(lower, WEIR_EIO);
+    if (end > lower->end) lower->end = end;
     set_checksums(lower, block, p, pieces, n_pieces);
     for (int first = 0; first < n_pieces; first += PIECES) {
         int n = n_pieces - first < PIECES ? n_pieces - first : PIECES, done = 0;
@@ -76,13 +85,12 @@ static weir_status write_file(
             if (wrote < 0 && errno == EINTR) continue;
             if (wrote <= 0) {
                 const int reason = wrote < 0 ? errno : ENOSPC;
-                lower->fails = true;
-                atomic_fetch_add(&lower->write_errors, 1);
-                return weir_error_set(
+                (void)weir_error_set(
                     error, WEIR_EIO,
                     "%s: cannot write KV pages: %s; free space there, or lower memory.disk",
                     lower->folder, strerror(reason)
                 );
+                return fail_write(lower, WEIR_EIO);
             }
             at += wrote;
             size_t over = (size_t)wrote;

@@ -13,14 +13,14 @@ static void *move_blocks(void *user)
     kv_moves *const m = &store->moves;
     weir_worker_lock(&m->worker);
     for (;;) {
-        while (m->n_done == m->n_begun && !m->shrinks && !m->worker.is_closing)
+        while (m->n_done == m->n_begun && !weir_lower_tier_may_shrink(store->lower) &&
+               !m->worker.is_closing)
             weir_worker_wait(&m->worker);
         if (m->worker.is_closing) break;
         if (m->n_done == m->n_begun) {
             weir_worker_unlock(&m->worker);
-            const bool has_more = weir_lower_tier_shrink(store->lower);
+            weir_lower_tier_shrink(store->lower);
             weir_worker_lock(&m->worker);
-            m->shrinks = m->shrinks && has_more;
             continue;
         }
         kv_move *const move = move_at(m, m->n_done);
@@ -50,7 +50,6 @@ void kv_free_place(weir_kv_store *store, int32_t place)
     kv_moves *const m = &store->moves;
     if (!weir_lower_tier_free(store->lower, place)) return;
     weir_worker_lock(&m->worker);
-    m->shrinks = true;
     weir_worker_wake(&m->worker);
     weir_worker_unlock(&m->worker);
 }
@@ -119,7 +118,6 @@ static void begin(
     *(is_up ? &m->n_coming : &m->n_leaving) += 1;
     weir_worker_lock(&m->worker);
     m->n_begun++;
-    m->shrinks = m->shrinks && weir_lower_tier_is_unused(store->lower);
     weir_worker_wake(&m->worker);
     weir_worker_unlock(&m->worker);
     kv_page_changed(store, kv_page_number(store, pages[0]));

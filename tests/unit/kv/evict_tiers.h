@@ -45,7 +45,7 @@ class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
         options.n_disk_blocks = disk;
         open(options);
         reads_until_failure = -1;
-        const weir_lower_tier_io io = { pwritev, faulty_read };
+        const weir_lower_tier_io io = { pwritev, faulty_read, nullptr, nullptr };
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
     void *const *block(const Sequence &t, int64_t p) const

@@ -74,7 +74,7 @@ class Prefetch : public ::testing::Test {
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         fails_once = false;
-        const weir_lower_tier_io io = { pwritev, faulty_read };
+        const weir_lower_tier_io io = { pwritev, faulty_read, nullptr, nullptr };
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
         windows_ = windows;
         readers_.clear();

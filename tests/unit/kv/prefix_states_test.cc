@@ -15,6 +15,16 @@ extern "C" int ftruncate(int fd, off_t n)
     return (int)syscall(SYS_ftruncate, fd, n);
 }
 
+static std::atomic<bool> is_old_file_system{ false };
+
+// Holes are tried when a tier is opened.
+extern "C" int fallocate(int fd, int mode, off_t at, off_t n)
+{
+    if (!is_old_file_system) return (int)syscall(SYS_fallocate, fd, mode, at, n);
+    errno = EOPNOTSUPP;
+    return -1;
+}
+
 namespace {
 
 using prefix::Kind;
@@ -149,6 +159,8 @@ class ColdStates : public PrefixStates {
                 if (reads_fail) return errno = EIO, -1;
                 return pread(fd, bytes, n, at);
             },
+            nullptr,
+            nullptr,
         };
         weir_lower_tier_set_io(weir_prefix_lower_tier(prefix_), &io);
     }
@@ -381,6 +393,19 @@ TEST_P(ColdStates, AnEmptyFileIsTruncatedMeanwhile)
     EXPECT_TRUE(look(5).waits);
     end_moves();
     EXPECT_EQ(look(5).n_rows, 100);
+}
+
+// Where no part of a file can be given back, states would take what blocks have written to.
+TEST_P(ColdStates, StayInMemoryOnAFileSystemWithoutHoles)
+{
+    is_old_file_system = true;
+    open_cold(3);
+    is_old_file_system = false;
+    for (const int seed : { 1, 2, 3, 4, 5 }) keep_last(seed);
+    EXPECT_EQ(stats().n_snapshots, 3);
+    EXPECT_EQ(stats().n_cold_snapshots, 0);
+    EXPECT_EQ(stats().snapshots_out, 0);
+    for (const int seed : { 3, 4, 5 }) EXPECT_EQ(look(seed).n_rows, 100);
 }
 
 // The service is closed while the disk works.

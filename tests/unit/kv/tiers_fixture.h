@@ -85,7 +85,7 @@ class Tiers : public StoreFixture {
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;
-        const weir_lower_tier_io io = { faulty_write, faulty_read };
+        const weir_lower_tier_io io = { faulty_write, faulty_read, nullptr, nullptr };
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
     void TearDown() override

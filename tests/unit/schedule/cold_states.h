@@ -1,6 +1,8 @@
 /* Twelve conversations of a model with recurrent states, memory for the states of fewer, and a disk
  * for the others that waits at gates or fails when a test wants. */
 #pragma once
+#include <sys/stat.h>
+
 #include "engine/kv/prefix/prefix.h"
 #include "engine/schedule/job.h"
 #include "tests/unit/schedule/tiers_fixture.h"
@@ -14,8 +16,12 @@ inline std::atomic<Fault> fault{ Fault::NONE };
 /* Where writes of states wait, and reads; NULL: they do not. */
 inline std::atomic<support::Gate *> state_writes{ nullptr }, state_reads{ nullptr };
 
+/* The file of states, once one was written. */
+inline std::atomic<int> state_file{ -1 };
+
 inline ssize_t write_or_fail(int fd, const struct iovec *pieces, int n, off_t at)
 {
+    state_file = fd;
     support::pass(state_writes);
     if (fault != Fault::WRITES) return pwritev(fd, pieces, n, at);
     errno = ENOSPC;
@@ -42,6 +48,7 @@ class ColdStates : public Tiers {
         Tiers::SetUp();
         fault = Fault::NONE;
         state_writes = state_reads = nullptr;
+        state_file = -1;
         start("tq", 0);
         /* A state, and its entry; three more for what moves. */
         const int64_t each = weir_engine_plan_of(engine_)->facts.recurrent_bytes + 256;
@@ -62,7 +69,7 @@ class ColdStates : public Tiers {
         ASSERT_LE(n, STATES + 1);
         weir_lower_tier *const tier = weir_prefix_lower_tier(weir_engine_prefix(engine_));
         ASSERT_NE(tier, nullptr);
-        const weir_lower_tier_io io = { write_or_fail, read_or_fail };
+        const weir_lower_tier_io io = { write_or_fail, read_or_fail, nullptr, nullptr };
         weir_lower_tier_set_io(tier, &io);
     }
     std::vector<int32_t> second(int i) const
@@ -122,6 +129,36 @@ class ColdStates : public Tiers {
             EXPECT_TRUE(weir_prefix_is_sound((weir_prefix *)prefix, &error)) << error.text;
         };
         weir_service_call(service_, check, weir_engine_prefix(engine_));
+    }
+    /* Drops what no sequence uses, but for n_blocks that were used last. */
+    void drop_cached(int64_t n_blocks)
+    {
+        struct What {
+            weir_prefix *prefix;
+            weir_kv_pages pages;
+        } what = { weir_engine_prefix(engine_), {} };
+        const int64_t all =
+            weir_kv_store_spec(store_)->n_pages / weir_kv_n_heads(weir_kv_store_spec(store_));
+        what.pages = weir_kv_store_pages_of(store_, 0, all - n_blocks);
+        weir_service_call(
+            service_,
+            [](weir_service *, void *user) {
+                auto *const all = (What *)user;
+                EXPECT_TRUE(weir_prefix_reclaim(all->prefix, all->pages));
+            },
+            &what
+        );
+    }
+    /* What both files hold on disk, in bytes. */
+    static int64_t bytes_on_disk()
+    {
+        int64_t bytes = 0;
+        for (const int file : { state_file.load(), block_file.load() }) {
+            struct stat st = {};
+            if (file >= 0) EXPECT_EQ(fstat(file, &st), 0);
+            bytes += 512 * (int64_t)st.st_blocks;
+        }
+        return bytes;
     }
     std::string few_states_;
     std::vector<std::vector<int32_t>> want_, want_again_;

@@ -94,4 +94,33 @@ TEST_F(ColdStates, AFullDiskDropsThem)
     expect_within();
 }
 
+/* Blocks fill the disk and go, states take their space, then blocks again: what was freed leaves
+ * the disk before others take its place. */
+TEST_F(ColdStates, BothFilesStayWithinTheDisk)
+{
+    enum { BLOCKS = 40, LEFT = 6, SHORT = 30 };
+    start("tq", 20, BLOCKS, few_states_);
+    const weir_lower_tier_io io = { write_or_fail, read_or_fail, nullptr, nullptr };
+    weir_lower_tier_set_io(weir_prefix_lower_tier(weir_engine_prefix(engine_)), &io);
+    const int64_t limit = (int64_t)weir_engine_plan_of(engine_)->kv_disk;
+    int64_t most = 0, n_texts = 0;
+    const auto say = [&](const std::vector<int32_t> &ids) {
+        (void)run(ids, ANSWER);
+        end_moves();
+        most = std::max(most, bytes_on_disk());
+    };
+    for (int round = 0; round < 3; round++) {
+        say(prompt(1 + 2 * round, 1900));
+        say(prompt(2 + 2 * round, 1900));
+        EXPECT_GE(bytes_on_disk(), limit / 2) << "blocks take most of the disk";
+        drop_cached(LEFT);
+        const int64_t before = stats().states_out;
+        for (int i = 0; i < 60; i++) say(prompt(100 + (int)n_texts++, SHORT));
+        EXPECT_GE(stats().states_out, before + 30) << "their states take most of it";
+    }
+    EXPECT_LE(most, limit + (16 << 10)) << "the file system's own blocks of two files are counted";
+    expect_sound();
+    expect_within();
+}
+
 } // namespace

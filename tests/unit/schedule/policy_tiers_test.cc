@@ -106,7 +106,7 @@ class PolicyTiers : public ::testing::Test {
                       ) +
                       "B";
             ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
-            const weir_lower_tier_io io = { pwritev, faulty_read };
+            const weir_lower_tier_io io = { pwritev, faulty_read, nullptr, nullptr };
             weir_lower_tier_set_io(weir_kv_store_lower_tier(store()), &io);
         }
         /* What this test reads rows with is nothing that the engine has room for */

@@ -256,7 +256,7 @@ TEST_P(Reclaim, ANeedWaitsForMoves)
                                          support::pass(support::write_gate);
                                          return pwritev(fd, pieces, n, at);
                                      },
-                                      pread };
+                                      pread, nullptr, nullptr };
     open(10 * block, 40, 0, 6 * block); /* memory of four blocks */
     weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &slow);
     weir_kv_sequence s = sequence(tokens(192, 1));
@@ -295,7 +295,7 @@ TEST_P(Reclaim, ANeedTriesADiskOnce)
                                             errno = EIO;
                                             return (ssize_t)-1;
                                         },
-                                         pread };
+                                         pread, nullptr, nullptr };
     open(10 * block, 40, 0, 6 * block);
     weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &failing);
     for (int round = 1; round <= 2; round++) {
@@ -331,7 +331,7 @@ TEST_P(Reclaim, AFailingDiskHasNoFreePages)
 {
     open(10 * block, 40, 0, 6 * block);
     const weir_kv_holders holders = { prefix_, running, this, release, preempt, nullptr, counts_ };
-    const weir_lower_tier_io failing = { refuse_to_write, pread };
+    const weir_lower_tier_io failing = { refuse_to_write, pread, nullptr, nullptr };
     const auto free_blocks = [&] {
         const weir_kv_pages free = weir_tiers_free_pages(store_, prefix_);
         EXPECT_EQ(free.sinks, 0);

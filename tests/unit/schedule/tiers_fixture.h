@@ -31,8 +31,11 @@ inline void be_slow()
     const unsigned random = (n++ * 2654435761u) >> 8;
     if (slow_us > 0) usleep(random % (unsigned)slow_us);
 }
+/* The file of blocks, once one was written. */
+inline std::atomic<int> block_file{ -1 };
 inline ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
 {
+    block_file = fd;
     support::pass(support::write_gate);
     be_slow();
     if (!fails_now()) return pwritev(fd, pieces, n, at);
@@ -61,6 +64,7 @@ class Tiers : public support::SmallMemory {
         write_error = ENOSPC;
         fail_seed = 0;
         slow_us = 0;
+        block_file = -1;
     }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and
      * no disk. */
@@ -90,7 +94,7 @@ class Tiers : public support::SmallMemory {
             (size_t)(in_memory * block_)
         );
         EXPECT_EQ(weir_engine_plan_of(engine_)->kv_disk, (size_t)(on_disk * block_));
-        const weir_lower_tier_io io = { faulty_write, faulty_read };
+        const weir_lower_tier_io io = { faulty_write, faulty_read, nullptr, nullptr };
         weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
     std::vector<int32_t> run(

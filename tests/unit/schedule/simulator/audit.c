@@ -6,6 +6,7 @@
 
 #include "engine/kv/tiers/residency.h"
 #include "engine/schedule/job.h"
+#include "tests/unit/schedule/simulator/machine.h"
 
 static char wrong[512];
 
@@ -239,6 +240,9 @@ static const char *check_bytes(const weir_service *service, const sim_fixed *fix
     const weir_lower_tier *const states =
         service->prefix != NULL ? weir_prefix_lower_tier(service->prefix) : NULL;
     const size_t n_states = states != NULL ? blocks_taken(states, fixed->n_cold_states) : 0;
+    const size_t most = (size_t)(spec->n_disk_pages / per_block) * weir_kv_block_stride(spec);
+    if (sim_disk_bytes() > most)
+        return WRONG("files hold %zu bytes of %zu on disk", sim_disk_bytes(), most);
     if (now.total[WEIR_TIER_DISK] == bytes + n_states * WEIR_LOWER_TIER_ALIGNMENT) return NULL;
     return WRONG(
         "%zu bytes of disk are charged for %zu blocks and %zu states", now.total[WEIR_TIER_DISK],

@@ -49,7 +49,8 @@ size_t sim_host_bytes(const weir_service *service);
  *   each table has pages for its rows; a free slot has none
  *   invariants of the store and of the prefix cache
  *   the ledger's totals are the sums of its accounts; memory is what was charged at the beginning,
- *   disk is what the blocks and states there take */
+ *   disk is what the blocks and states there take
+ *   the files hold no more than memory.disk on disk, freed blocks and states included */
 const char *sim_audit(const weir_service *service, const sim_fixed *fixed);
 
 #ifdef __cplusplus

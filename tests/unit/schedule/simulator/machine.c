@@ -154,40 +154,64 @@ bool sim_workers_are_busy(void)
 }
 
 /* ---- the disk -------------------------------------------------------------------------------- */
-enum { FILES = 4 };
+enum { FILES = 4, PAGE = WEIR_LOWER_TIER_ALIGNMENT };
 
 static struct {
     sim_disk now;
-    int64_t n_calls, n_faults;
+    int64_t n_calls, n_faults, n_holes;
     struct {
         int fd; /* 0: free */
         char *bytes;
+        bool *held; /* [n / PAGE] parts that were written, and not given back since */
         size_t n;
     } files[FILES];
 } disk;
 
 void sim_disk_reset(void)
 {
-    for (int i = 0; i < FILES; i++) free(disk.files[i].bytes);
+    for (int i = 0; i < FILES; i++) {
+        free(disk.files[i].bytes);
+        free(disk.files[i].held);
+    }
     memset(&disk, 0, sizeof disk);
 }
 void sim_disk_set(const sim_disk *set) { disk.now = *set; }
 int64_t sim_disk_faults(void) { return disk.n_faults; }
+int64_t sim_disk_holes(void) { return disk.n_holes; }
 
-/* The file up to `end`. NULL: there is no memory. */
-static char *bytes_of(int fd, size_t end)
+size_t sim_disk_bytes(void)
+{
+    size_t n = 0;
+    for (int i = 0; i < FILES; i++)
+        for (size_t page = 0; page < disk.files[i].n / PAGE; page++) n += disk.files[i].held[page];
+    return n * PAGE;
+}
+
+/* The number of a file that has memory up to `end`; -1: there is none. */
+static int file_of(int fd, size_t end)
 {
     int i = 0;
     while (i < FILES && disk.files[i].fd != fd && disk.files[i].fd != 0) i++;
-    if (i == FILES) return NULL;
+    if (i == FILES) return -1;
     disk.files[i].fd = fd;
-    if (end <= disk.files[i].n) return disk.files[i].bytes;
-    char *const more = realloc(disk.files[i].bytes, 2 * end);
-    if (more == NULL) return NULL;
-    memset(more + disk.files[i].n, 0, 2 * end - disk.files[i].n);
+    const size_t before = disk.files[i].n, after = (2 * end + PAGE - 1) / PAGE * PAGE;
+    if (end <= before) return i;
+    char *const more = realloc(disk.files[i].bytes, after);
+    if (more == NULL) return -1;
     disk.files[i].bytes = more;
-    disk.files[i].n = 2 * end;
-    return more;
+    bool *const held = realloc(disk.files[i].held, after / PAGE * sizeof *held);
+    if (held == NULL) return -1;
+    memset(more + before, 0, after - before);
+    memset(held + before / PAGE, 0, (after - before) / PAGE * sizeof *held);
+    disk.files[i].held = held;
+    disk.files[i].n = after;
+    return i;
+}
+
+/* Marks parts that bytes [at, end) are in. */
+static void hold(int file, size_t at, size_t end, bool is_held)
+{
+    for (size_t page = at / PAGE; page * PAGE < end; page++) disk.files[file].held[page] = is_held;
 }
 
 /* One of 256 chances of each kind, in order of the calls. */
@@ -218,11 +242,12 @@ static ssize_t disk_write(int fd, const struct iovec *pieces, int n_pieces, off_
         return -1;
     }
     for (int i = 0; i < n_pieces; i++) end += pieces[i].iov_len;
-    char *const bytes = bytes_of(fd, end);
-    if (bytes == NULL) {
+    const int file = file_of(fd, end);
+    if (file < 0) {
         errno = EIO;
         return -1;
     }
+    char *const bytes = disk.files[file].bytes;
     left = end - (size_t)at;
     if (happens(disk.now.is_short, 1)) left = (left + 1) / 2;
     for (int i = 0; i < n_pieces && left > 0; i++) {
@@ -231,24 +256,55 @@ static ssize_t disk_write(int fd, const struct iovec *pieces, int n_pieces, off_
         done += n;
         left -= n;
     }
+    hold(file, (size_t)at, (size_t)at + done, true);
     return (ssize_t)done;
 }
 
 static ssize_t disk_read(int fd, void *out, size_t n, off_t at)
 {
     begin_call();
-    const char *const bytes = bytes_of(fd, (size_t)at + n);
-    if (bytes == NULL || happens(disk.now.read_fails, 0)) {
+    const int file = file_of(fd, (size_t)at + n);
+    if (file < 0 || happens(disk.now.read_fails, 0)) {
         errno = EIO;
         return -1;
     }
     if (happens(disk.now.is_short, 1)) n = (n + 1) / 2;
-    memcpy(out, bytes + at, n);
+    memcpy(out, disk.files[file].bytes + at, n);
     if (happens(disk.now.garbles, 2)) ((char *)out)[n / 2] ^= 1;
     return (ssize_t)n;
 }
 
-const weir_lower_tier_io sim_disk_io = { .write = disk_write, .read = disk_read };
+/* These two do not stop: the caller of the first has a lock that other threads wait for. */
+static int disk_hole(int fd, off_t at, off_t n)
+{
+    disk.n_calls++;
+    const int file = happens(disk.now.write_fails, 0) ? -1 : file_of(fd, (size_t)(at + n));
+    if (file < 0) {
+        errno = EIO;
+        return -1;
+    }
+    disk.n_holes++;
+    memset(disk.files[file].bytes + at, 0, (size_t)n);
+    hold(file, (size_t)at, (size_t)(at + n), false);
+    return 0;
+}
+
+static int disk_truncate(int fd, off_t n)
+{
+    const int file = file_of(fd, (size_t)n);
+    if (file < 0) {
+        errno = EIO;
+        return -1;
+    }
+    const size_t end = disk.files[file].n;
+    memset(disk.files[file].bytes + n, 0, end - (size_t)n);
+    hold(file, (size_t)n, end, false);
+    return 0;
+}
+
+const weir_lower_tier_io sim_disk_io = {
+    .write = disk_write, .read = disk_read, .make_hole = disk_hole, .truncate = disk_truncate
+};
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 static int64_t now_ns = INT64_C(1000000000);

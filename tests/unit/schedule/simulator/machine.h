@@ -37,6 +37,8 @@ void sim_disk_reset(void);
 void sim_disk_set(const sim_disk *disk);
 extern const weir_lower_tier_io sim_disk_io;
 int64_t sim_disk_faults(void); /* since sim_disk_reset */
+int64_t sim_disk_holes(void); /* the same: parts of files that were given back */
+size_t sim_disk_bytes(void); /* that the files hold */
 
 /* ---- the clock, which weir_clock_ns reads ---- */
 void sim_clock_add(int64_t ns);

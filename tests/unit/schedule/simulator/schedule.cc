@@ -403,6 +403,7 @@ class Schedule {
         const weir_prefix_stats prefix = machine_.prefix_stats();
         counts_.preemptions = stats.preemptions;
         counts_.faults = sim_disk_faults();
+        counts_.holes = sim_disk_holes();
         counts_.demoted_bytes = stats.kv_bytes_out;
         counts_.promoted_bytes = stats.kv_bytes_back;
         counts_.cold_bytes_read = stats.kv_bytes_read;

@@ -50,7 +50,7 @@ struct Limits {
 struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
-        states_back, evicted_tokens, sat_out, pruning;
+        states_back, evicted_tokens, sat_out, pruning, holes;
     void add(const Counts &other);
 };
 

@@ -126,6 +126,7 @@ TEST_F(Simulator, Schedules)
     print("bytes demoted", sum.demoted_bytes);
     print("promoted", sum.promoted_bytes);
     print("read in place", sum.cold_bytes_read);
+    print("parts of files given back", sum.holes);
     print("states written", sum.states_out);
     print("read", sum.states_back);
     print("tokens evicted", sum.evicted_tokens);
@@ -135,7 +136,7 @@ TEST_F(Simulator, Schedules)
     for (const int64_t count :
          { sum.gaps, sum.sat_out, sum.pruning, sum.refused, sum.cancelled, sum.late, sum.failed,
            sum.preemptions, sum.cached_tokens, sum.followed, sum.faults, sum.demoted_bytes,
-           sum.promoted_bytes, sum.cold_bytes_read, sum.states_out, sum.states_back,
+           sum.promoted_bytes, sum.cold_bytes_read, sum.holes, sum.states_out, sum.states_back,
            sum.evicted_tokens })
         EXPECT_GT(count, 10);
 }
