@@ -25,7 +25,7 @@ static void plan_process(weir_plan *plan, const weir_plan_parts *parts)
 }
 
 /* With a lower tier, memory must hold the least that running sequences need, unless it holds all
- * that they can have. */
+ * that they can have, and what a policy needs beside it. */
 static weir_status check_tiers(
     const weir_plan *plan, const weir_plan_parts *parts, weir_error *error
 )
@@ -41,7 +41,7 @@ static weir_status check_tiers(
     const int64_t end = (plan->facts.window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
                          plan->facts.n_slots;
-    const int64_t needed = weir_min(weir_tiers_least_blocks(sequences, rows, hot), full);
+    const int64_t needed = weir_tiers_needed_blocks(sequences, rows, hot, full);
     const char *const tier = plan->has_device ? "device" : "host";
     if (blocks >= needed) return WEIR_OK;
     return weir_error_set(

@@ -2,6 +2,7 @@
  * other parts leave. */
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/open/plan_internal.h"
+#include "engine/schedule/tiers.h"
 
 enum {
     SNAPSHOTS_PER_SLOT = 16,
@@ -181,7 +182,7 @@ static int64_t other_blocks(
 }
 
 /* What a plan looks for: `asked` sinks of each sequence, `full` other blocks, which are all that
- * sequences can use, and at most `numbers` blocks. */
+ * sequences and policies can use, and at most `numbers` blocks. */
 typedef struct wish {
     int64_t asked, full, numbers;
 } wish;
@@ -255,7 +256,8 @@ static int64_t plan_blocks(
         plan->has_device ? 0
                          : lower_tier_metadata; /* On the host; its total is checked at the end. */
     const int64_t left = room > lower_tier_bytes ? (int64_t)(room - lower_tier_bytes) : 0;
-    const wish of = { asked, full, INT32_MAX / per_block - cold };
+    const int64_t beside = cold > 0 ? weir_tiers_kept_blocks(parts->config->kv.tiers.hot) : 0;
+    const wish of = { asked, full + beside, INT32_MAX / per_block - cold };
     const found f = blocks_with_tables(plan, parts, &of, left, (int64_t)metadata, cold);
     const int64_t sinks = sink_blocks(plan, f.n_sinks, f.blocks);
     plan->facts.kv_disk_pages = on_disk * per_block;

@@ -152,8 +152,9 @@ struct weir_service {
     const int32_t *stop_ids; /* borrowed */
     int32_t *banned; /* stop ids, for ignore_eos */
     size_t n_stop_ids;
-    /* The first two are multiples of block_rows: weir_model_block_rows. */
-    int32_t chunk, busy_chunk, block_rows, step_rows, long_prompt;
+    /* Chunks are multiples of block_rows: weir_model_block_rows. Those of policies fit in a step in
+     * which all others decode. */
+    int32_t chunk, busy_chunk, policy_chunk, policy_busy_chunk, block_rows, step_rows, long_prompt;
     /* Past rows whose attention costs a row of a prompt as much as all else; 0: unknown. */
     int64_t even_depth;
     const weir_service_policy *policy; /* NULL: no policies */

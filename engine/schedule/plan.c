@@ -72,7 +72,7 @@ static int32_t align_end(const weir_service *service, int32_t begin, int32_t end
 }
 
 /* With a policy pieces end at multiples of the chunk, so that what it drops does not depend on
- * other requests. */
+ * other requests. A whole one fits in any step that has no other prompt. */
 static int32_t policy_piece(
     const step_plan *plan, const choice *c, int32_t prompt, int32_t most, int32_t rows
 )
@@ -80,7 +80,8 @@ static int32_t policy_piece(
     const weir_service *const service = plan->service;
     const bool sees_all = weir_policy_run_observes_all(c->sequence->policy_run);
     const int32_t n_computed = c->sequence->n_computed, block = service->block_rows;
-    int32_t chunk = plan->others_decode || sees_all ? service->busy_chunk : service->chunk;
+    int32_t chunk =
+        plan->others_decode || sees_all ? service->policy_busy_chunk : service->policy_chunk;
     if (chunk > most) chunk = most / block * block;
     const int32_t end = weir_min_i32((n_computed / chunk + 1) * chunk, prompt);
     return end - n_computed <= rows || !plan->has_prompt ? end - n_computed : 0;

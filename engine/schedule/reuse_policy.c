@@ -53,7 +53,7 @@ enum { POINTS = sizeof(points) / sizeof(int32_t) };
 
 static points points_of(const choice *c)
 {
-    const int32_t chunk = c->job->service->busy_chunk;
+    const int32_t chunk = c->job->service->policy_busy_chunk;
     points all = { { weir_choice_answer_start(c), c->job->request.turn_starts[1],
                      c->job->usage.n_matched } };
     for (int i = 0; i < POINTS; i++) all.at[i] = all.at[i] / chunk * chunk;

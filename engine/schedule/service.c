@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
+#include "kernels/abi/minmax.h"
 
 /* ---- the engine thread ----------------------------------------------------------------------- */
 static void run_calls(weir_service *service)
@@ -189,10 +190,13 @@ static void set_step_limits(weir_service *service, const weir_service_parts *par
     service->busy_chunk = (busy + block - 1) / block * block;
     if (service->busy_chunk > service->chunk) service->busy_chunk = service->chunk;
     service->step_rows = parts->step_rows > 0 ? parts->step_rows : INT32_MAX;
+    const int32_t left = (service->step_rows - parts->facts->n_slots) / block * block;
+    service->policy_chunk = weir_min_i32(service->chunk, left);
+    service->policy_busy_chunk = weir_min_i32(service->busy_chunk, left);
     service->long_prompt =
         parts->long_prompt > 0 ? parts->long_prompt : CHUNKS_OF_LONG * parts->chunk;
     service->even_depth = even_depth(parts->facts);
-    WEIR_ASSERT(service->chunk > 0);
+    WEIR_ASSERT(service->chunk > 0 && left > 0);
 }
 
 /* Holders of pages other than the sequences of a step. */

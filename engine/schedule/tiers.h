@@ -54,6 +54,20 @@ static inline int64_t weir_tiers_least_blocks(int64_t n_sequences, int64_t rows,
     return n_sequences * (1 + hot + 2) + (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS + 1;
 }
 
+/* Where a policy is applied, the first block and the hot ones stay until the rows that it keeps are
+ * in new pages: blocks that memory has beside those of sequences. */
+static inline int64_t weir_tiers_kept_blocks(int64_t hot) { return 1 + hot; }
+
+/* Blocks that must fit if the sequences have at most `all` together. */
+static inline int64_t weir_tiers_needed_blocks(
+    int64_t n_sequences, int64_t rows, int64_t hot, int64_t all
+)
+{
+    const int64_t least = weir_tiers_least_blocks(n_sequences, rows, hot),
+                  whole = all + weir_tiers_kept_blocks(hot);
+    return least < whole ? least : whole;
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -362,9 +362,7 @@ class Schedule {
         const int32_t busy = setup_.mixed_chunk > 0 ? setup_.mixed_chunk : 128;
         const int64_t most = std::min(busy, setup_.chunk) + setup_.slots;
         if (rows > most) fail("a step of " + std::to_string(rows) + " rows stalls an answer");
-        const bool has_limit =
-            setup_.step_rows > 0 && !setup_.evicts; // chunks of policies are whole
-        if (has_limit && rows > setup_.step_rows)
+        if (setup_.step_rows > 0 && rows > setup_.step_rows)
             fail("a step of " + std::to_string(rows) + " rows");
     }
     void check_ends(bool is_withheld)

@@ -65,11 +65,12 @@ Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
     const int32_t ample = s.slots * s.window_blocks;
     const bool is_tiny = random.one_in(3), on_disk = random.one_in(2);
     s.near_blocks = is_tiny ? random.between(2, 2 * s.window_blocks) : random.between(4, ample + 4);
+    const int32_t hot = std::max(s.hot, 1);
+    const int64_t least = weir_tiers_least_blocks(s.slots, s.chunk, hot);
+    int32_t spare = 0;
     if (has_disk && on_disk) { // what the planner asks for at least
-        const int64_t least = weir_tiers_least_blocks(s.slots, s.chunk, s.hot > 0 ? s.hot : 1);
-        s.near_blocks = std::min(
-            ample, static_cast<int32_t>(least) + (is_tiny ? 0 : random.between(0, ample / 2))
-        );
+        spare = is_tiny ? 0 : random.between(0, ample / 2);
+        s.near_blocks = std::min(ample, static_cast<int32_t>(least) + spare);
         s.disk_blocks = random.between(1, is_tiny ? 8 : 2 * ample);
     }
     s.nodes = random.one_in(4) ? random.between(4, 16) : 2 * (s.near_blocks + s.disk_blocks) + 8;
@@ -77,8 +78,13 @@ Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
     s.cold_states = s.has_states && s.disk_blocks > 0 && s.caches ? random.between(0, 24) : 0;
     s.tables = random.one_in(4) ? random.between(1, s.slots) : 0;
     s.evicts = random.one_in(4);
-    // The rows that stay go to new pages before the others are free.
-    if (s.evicts && s.disk_blocks > 0) s.near_blocks += s.window_blocks;
+    if (s.evicts && s.disk_blocks > 0) { // and what a policy needs beside its sequence
+        s.near_blocks = std::min(
+            ample + static_cast<int32_t>(weir_tiers_kept_blocks(hot)),
+            static_cast<int32_t>(least) + spare
+        );
+        s.disk_blocks += s.window_blocks;
+    }
     if (!prunes) return s;
     s.evicts = true;
     s.window_blocks = 10;
@@ -86,8 +92,7 @@ Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
     s.chunk = 64;
     s.disk_blocks = s.slots * s.window_blocks;
     s.near_blocks =
-        static_cast<int32_t>(weir_tiers_least_blocks(s.slots, s.chunk, s.hot > 0 ? s.hot : 1)) +
-        s.window_blocks / 2;
+        static_cast<int32_t>(weir_tiers_least_blocks(s.slots, s.chunk, hot)) + s.window_blocks / 2;
     s.cold_states = 0;
     return s;
 }
