@@ -14,9 +14,11 @@ static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },
                                     { "skip", FORM_LIST, DIFFERS },
                                     { "when", FORM_TABLE, ONCE },
                                     { 0 } };
-static const member when_keys[] = {
-    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "above", FORM_NUMBER, NEEDED }, { 0 }
-};
+static const member when_keys[] = { { "gguf", FORM_TEXT, ONCE },
+                                    { "hf", FORM_TEXT, ONCE },
+                                    { "above", FORM_NUMBER, ONCE },
+                                    { "gguf_tensor", FORM_TEXT, ONCE },
+                                    { 0 } };
 static const member shape_keys[] = {
     { "gguf", FORM_NAMES, ONCE },      { "gguf_minus", FORM_NAMES, ONCE },
     { "gguf_over", FORM_NAMES, ONCE }, { "gguf_times", FORM_TEXT, ONCE },
@@ -26,6 +28,7 @@ static const member shape_keys[] = {
 };
 static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS },
                                     { "truncate", FORM_FLAG, ONCE },
+                                    { "scale_scores", FORM_FLAG, ONCE },
                                     { 0 } };
 static const member mask_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                     { "hf", FORM_TEXT, ONCE },
@@ -264,10 +267,20 @@ static weir_status check_when(const checker *c)
     char at[2 * TEXT_LENGTH];
     if (when == NULL) return WEIR_OK;
     WEIR_TRY(arch_check_members(c, when, "arch] [when", when_keys));
-    if (weir_toml_get(when, "gguf") == NULL && weir_toml_get(when, "hf") == NULL)
+    const bool has_gguf = weir_toml_get(when, "gguf") != NULL,
+               has_setting = has_gguf || weir_toml_get(when, "hf") != NULL,
+               has_above = weir_toml_get(when, "above") != NULL,
+               has_tensor = weir_toml_get(when, "gguf_tensor") != NULL;
+    const char *wrong = NULL;
+    if (has_gguf && has_tensor)
+        wrong = "has two conditions for GGUF: gguf and gguf_tensor";
+    else if (has_setting && !has_above)
+        wrong = "above is missing";
+    else if (!has_setting && (has_above || !has_tensor))
+        wrong = "names no setting: add gguf = KEY or hf = PATH";
+    if (wrong != NULL)
         return weir_error_set(
-            c->error, WEIR_ECONFIG, "%s names no setting: add gguf = KEY or hf = PATH",
-            arch_place(at, when, "arch] [when")
+            c->error, WEIR_ECONFIG, "%s %s", arch_place(at, when, "arch] [when"), wrong
         );
     if (arch_get(c, "arch", "match") == NULL)
         return weir_error_set(

@@ -5,17 +5,14 @@
 
 #include "engine/model/arch_check.h"
 
-static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },
-                                      { "hf", FORM_NAMES, ONCE },
-                                      { "adapter", FORM_NAMES, ONCE },
-                                      { "gguf_transform", FORM_TEXT, ONCE },
-                                      { "hf_transform", FORM_TEXT, ONCE },
-                                      { "hf_scales", FORM_TEXT, ONCE },
-                                      { "or", FORM_TEXT, ONCE },
-                                      { "optional", FORM_FLAG, ONCE },
-                                      { "fused", FORM_LIST, DIFFERS },
-                                      { "groups", FORM_TEXT, DIFFERS },
-                                      { 0 } };
+static const member tensor_keys[] = {
+    { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
+    { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },
+    { "hf_transform", FORM_TEXT, ONCE }, { "hf_scales", FORM_TEXT, ONCE },
+    { "or", FORM_TEXT, ONCE },           { "optional", FORM_FLAG, ONCE },
+    { "fused", FORM_LIST, DIFFERS },     { "groups", FORM_TEXT, DIFFERS },
+    { "transposed", FORM_FLAG, ONCE },   { 0 }
+};
 
 /* Slots that the model itself binds (bind.c), in addition to those of its blocks. */
 static const char *const model_slots[] = {
@@ -224,6 +221,26 @@ static weir_status check_groups(const checker *c, const char *slot, const weir_t
     return WEIR_OK;
 }
 
+/* `transposed` is about the place of matrices in a fused tensor. */
+static weir_status check_transposed(const checker *c, const char *slot, const weir_toml_node *entry)
+{
+    const weir_toml_node *const node = weir_toml_get(entry, "transposed");
+    const weir_block *block;
+    char at[2 * TEXT_LENGTH];
+    const char *wrong = NULL;
+    if (node == NULL) return WEIR_OK;
+    if (weir_toml_get(entry, "fused") == NULL) wrong = "needs a list `fused`";
+    for (size_t b = 0; (block = weir_block_at(c->arch->blocks, b)) != NULL; b++) {
+        const weir_slot *const found = find_slot(block, slot);
+        if (found != NULL && found->kind == WEIR_SLOT_VECTOR) wrong = "is about matrices";
+    }
+    if (wrong == NULL) return WEIR_OK;
+    return weir_error_set(
+        c->error, WEIR_ECONFIG, "%s \"%s\": transposed %s", arch_place(at, node, "tensor"), slot,
+        wrong
+    );
+}
+
 weir_status arch_check_tensors(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "tensor");
@@ -240,6 +257,7 @@ weir_status arch_check_tensors(const checker *c)
         WEIR_TRY(check_or(c, slot, entry));
         WEIR_TRY(check_fused(c, slot, entry));
         WEIR_TRY(check_groups(c, slot, entry));
+        WEIR_TRY(check_transposed(c, slot, entry));
     }
     return WEIR_OK;
 }

@@ -1,5 +1,7 @@
 /* engine/model/arch_match.c - finds the architecture of a checkpoint. */
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/model/arch_internal.h"
@@ -26,9 +28,28 @@ static bool has_name(const weir_arch *arch, weir_container container, const char
     return false;
 }
 
-/* `[arch] when` for a container: the setting must be above the number. */
+bool weir_arch_pattern_matches(const char *pattern, const char *name, int64_t n_layers)
+{
+    while (*pattern != '\0') {
+        const bool any = strncmp(pattern, "{i}", 3) == 0 || strncmp(pattern, "{e}", 3) == 0,
+                   beyond = strncmp(pattern, "{beyond}", 8) == 0;
+        if (any || beyond) {
+            if (!isdigit((unsigned char)*name)) return false;
+            char *end;
+            if (strtoll(name, &end, 10) < n_layers && beyond) return false;
+            name = end;
+            pattern += any ? 3 : 8;
+        } else if (*pattern++ != *name++) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* `[arch] when` for a container: the setting must be above the number, or the file must have a
+ * tensor of this name. */
 typedef struct condition {
-    const char *key; /* NULL: no condition */
+    const char *key, *tensor; /* both NULL: no condition */
     double above;
 } condition;
 
@@ -36,13 +57,22 @@ static condition condition_of(const weir_arch *arch, weir_container container)
 {
     const weir_toml_node *const when =
         arch->has_when ? weir_toml_get(weir_toml_get(arch->root, "arch"), "when") : NULL;
+    const bool is_gguf = container == WEIR_CONTAINER_GGUF;
     condition out = { 0 };
     if (when == NULL) return out;
-    out.key = weir_toml_string(
-        weir_toml_get(when, container == WEIR_CONTAINER_GGUF ? "gguf" : "hf"), NULL
-    );
+    out.key = weir_toml_string(weir_toml_get(when, is_gguf ? "gguf" : "hf"), NULL);
+    if (is_gguf) out.tensor = weir_toml_string(weir_toml_get(when, "gguf_tensor"), NULL);
     (void)weir_toml_float(weir_toml_get(when, "above"), &out.above);
     return out;
+}
+
+static bool has_tensor(const weir_tensor_directory *directory, const char *pattern)
+{
+    const size_t n = weir_tensor_directory_count(directory);
+    for (size_t i = 0; i < n; i++)
+        if (weir_arch_pattern_matches(pattern, weir_tensor_directory_at(directory, i)->name, 0))
+            return true;
+    return false;
 }
 
 /* A missing setting is not above any number. */
@@ -51,6 +81,7 @@ static bool is_true(const condition *c, const weir_tensor_directory *directory)
     const char *const prefix = weir_arch_gguf_prefix(directory);
     char full[512];
     weir_meta meta;
+    if (c->tensor != NULL) return has_tensor(directory, c->tensor);
     (void)snprintf(
         full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", c->key
     );
@@ -74,10 +105,15 @@ static weir_status no_arch(
     const char *const path = weir_tensor_directory_path(directory);
     if (untrue != NULL) {
         const condition c = condition_of(untrue, weir_tensor_directory_container(directory));
+        char what[300];
+        if (c.tensor != NULL)
+            (void)snprintf(what, sizeof what, "a tensor %s", c.tensor);
+        else
+            (void)snprintf(what, sizeof what, "%s above %g", c.key, c.above);
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "%s: architecture '%s' is known only with %s above %g (%s; --arch-dir adds more)", path,
-            name, c.key, c.above, untrue->file
+            "%s: architecture '%s' is known only with %s (%s; --arch-dir adds more)", path, name,
+            what, untrue->file
         );
     }
     weir_buffer known = weir_arch_list_known(set);
@@ -110,7 +146,7 @@ weir_status weir_arch_match(
         const weir_arch *const arch = &set->archs[i];
         if (!has_name(arch, container, meta.string)) continue;
         const condition c = condition_of(arch, container);
-        if (c.key == NULL)
+        if (c.key == NULL && c.tensor == NULL)
             general = general != NULL ? general : arch;
         else if (is_true(&c, directory))
             special = arch;

@@ -1,6 +1,5 @@
 /* engine/model/bind.c - binds tensors of a file to the slots of an architecture's blocks: checks
  * names, shapes and types, and reports all problems of a file in one message. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,8 +47,11 @@ static const weir_weight *add_matrix(binder *b, const wanted *w, const part *fro
                                                            .scale_data = from->scale_data,
                                                            .runs = from->runs,
                                                            .dtype = from->dtype,
-                                                           .expert = expert,
-                                                           .is_expert = w->n_experts > 0 };
+                                                           .stored = from->stored,
+                                                           .first_row = from->first_row,
+                                                           .is_transposed = from->is_transposed,
+                                                           .expert = w->is_per_row ? expert : 0,
+                                                           .is_expert = w->is_per_row };
     return weight;
 }
 
@@ -130,8 +132,8 @@ static bool bind_expert(
     return add_matrix(b, w, &from, expert) != NULL;
 }
 
-/* The matrices of all experts, adjacent. Some of them in the file are enough to know their names;
- * every other one that is missing is then reported. */
+/* The matrices of all experts or heads, adjacent. Some of them in the file are enough to know their
+ * names; every other one that is missing is then reported. */
 static void bind_experts(binder *b, const wanted *w, const weir_weight **slot)
 {
     weir_model *const model = b->model;
@@ -148,6 +150,7 @@ static void bind_experts(binder *b, const wanted *w, const weir_weight **slot)
         n_wrong += !bind_expert(b, w, last.name, e, first.tensor);
     if (n_wrong > 0) return;
     *slot = &model->weights[before];
+    if (!w->is_per_row) return;
     WEIR_ASSERT(model->n_expert_arrays < model->max_expert_arrays);
     model->expert_arrays[model->n_expert_arrays++] =
         (weir_expert_array){ .layer = w->layer, .n = w->n_experts, .first = before };
@@ -163,13 +166,15 @@ static void bind_slot(
                  .layer = layer,
                  .optional = slot->optional,
                  .is_exact = slot->is_exact,
+                 .is_per_row = slot->kind == WEIR_SLOT_EXPERTS,
                  .has_initial = slot->initial != NULL,
                  .initial = slot->initial != NULL ? (float)slot->initial(use->options) : 0.0f };
     if (!weir_bind_size(b, &w, slot, use)) return;
     switch (slot->kind) {
     case WEIR_SLOT_MATRIX: bind_matrix(b, &w, at); break;
     case WEIR_SLOT_VECTOR: bind_vector(b, &w, at); break;
-    case WEIR_SLOT_EXPERTS: bind_experts(b, &w, at); break;
+    case WEIR_SLOT_EXPERTS:
+    case WEIR_SLOT_HEADS: bind_experts(b, &w, at); break;
     }
 }
 
@@ -177,6 +182,7 @@ static void bind_block(binder *b, const weir_block_use *use, int64_t layer, void
 {
     for (const weir_slot *slot = use->block->slots; slot->name != NULL; slot++) {
         if (slot->wanted != NULL && !slot->wanted(use->options)) continue;
+        if (weir_bind_is_empty(b, slot, use)) continue;
         bind_slot(b, slot, use, layer, (char *)weights + slot->offset);
     }
 }
@@ -308,25 +314,6 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
     return status == WEIR_OK ? mark_last(model, error) : status;
 }
 
-/* Patterns are prefixes; {i} and {e} match any number, {beyond} a layer past the last. */
-static bool pattern_matches(const char *pattern, const char *name, int64_t n_layers)
-{
-    while (*pattern != '\0') {
-        const bool any = strncmp(pattern, "{i}", 3) == 0 || strncmp(pattern, "{e}", 3) == 0,
-                   beyond = strncmp(pattern, "{beyond}", 8) == 0;
-        if (any || beyond) {
-            if (!isdigit((unsigned char)*name)) return false;
-            char *end;
-            if (strtoll(name, &end, 10) < n_layers && beyond) return false;
-            name = end;
-            pattern += any ? 3 : 8;
-        } else if (*pattern++ != *name++) {
-            return false;
-        }
-    }
-    return true;
-}
-
 bool weir_bind_skips(const weir_model *model, const char *name)
 {
     const weir_toml_node *const skip =
@@ -336,7 +323,8 @@ bool weir_bind_skips(const weir_model *model, const char *name)
                      : NULL;
     for (size_t i = 0; list != NULL && i < weir_toml_size(list); i++) {
         const char *const pattern = weir_toml_string(weir_toml_at(list, i, NULL), NULL);
-        if (pattern != NULL && pattern_matches(pattern, name, model->shape.n_layers)) return true;
+        if (pattern != NULL && weir_arch_pattern_matches(pattern, name, model->shape.n_layers))
+            return true;
     }
     return false;
 }

@@ -20,7 +20,7 @@ typedef struct wanted {
     int64_t layer;
     int64_t dims[WEIR_TENSOR_DIMS];
     int32_t n_dims;
-    int64_t n_experts; /* dims[0] of a slot of experts; 0 in other slots */
+    int64_t n_experts; /* dims[0] of a slot of experts or heads; 0 in other slots */
     /* A matrix of the slot: rows, and elements per row. A vector has rows of one element. */
     int64_t n_rows, n_in;
     /* With `fused`: rows of all its slots, and of those before this one. fused_rows = 0: none. */
@@ -28,7 +28,10 @@ typedef struct wanted {
     /* Equal parts of each fused slot; the first parts of all slots are one after another, then the
      * second ones. 1: whole slots are. */
     int64_t n_groups;
-    bool optional, is_exact, has_initial;
+    /* The slot's matrices are transposed in a fused tensor: rows and their elements there. */
+    int64_t fused_n_rows, fused_n_in;
+    bool is_transposed;
+    bool optional, is_exact, has_initial, is_per_row; /* is_per_row: a row uses some experts */
     float initial;
     float scale; /* factor of a vector's elements; 0: none */
 } wanted;
@@ -43,7 +46,9 @@ typedef struct part {
     const weir_tensor *tensor, *scales; /* scales: see bound_matrix */
     const unsigned char *data, *scale_data;
     weir_row_runs runs;
-    weir_dtype dtype;
+    weir_dtype dtype, stored; /* of the matrix, and of the tensor's elements */
+    int64_t first_row; /* in the tensor, of rows with block scales */
+    bool is_transposed;
     transform change; /* as [tensor] says */
 } part;
 
@@ -57,6 +62,9 @@ bool weir_bind_is_per_expert(const found *f); /* its name has {e} */
 /* The tensor with the scales of a slot's blocks, marked as used: `hf_scales`. Returns false if it
  * is missing (reported). *out becomes NULL if the blocks have their scales themselves. */
 bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const weir_tensor **out);
+/* The tensor with the scales of an FP8 matrix's blocks, NAME_scale_inv, marked as used; *out becomes
+ * NULL if there is none. Returns false if the codes have scales of another kind (reported). */
+bool weir_bind_find_block_scales(binder *b, const weir_tensor *codes, const weir_tensor **out);
 void weir_bind_mark_used(binder *b, const weir_tensor *tensor);
 void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int64_t expert);
 
@@ -65,6 +73,8 @@ void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int6
 /* Elements of a shape; 0: more than any tensor has, or a dimension below 1. */
 int64_t weir_bind_elements(const int64_t *dims, int32_t n_dims);
 void weir_bind_describe(char *out, size_t size, const int64_t *dims, int32_t n_dims);
+/* True if the slot has a dimension of 0. */
+bool weir_bind_is_empty(const binder *b, const weir_slot *slot, const weir_block_use *use);
 /* Sets the sizes of a slot of a block. Returns false if no tensor has this shape, or `fused` does
  * not fit (reported). */
 bool weir_bind_size(binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use);

@@ -120,6 +120,22 @@ bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const wei
     return name == NULL || *out != NULL;
 }
 
+bool weir_bind_find_block_scales(binder *b, const weir_tensor *codes, const weir_tensor **out)
+{
+    const weir_tensor_directory *const directory = weir_model_directory_of(b->model, codes);
+    char name[2 * NAME_LENGTH];
+    (void)snprintf(name, sizeof name, "%s_scale_inv", codes->name);
+    *out = weir_tensor_directory_find(directory, name);
+    if (*out != NULL) weir_bind_mark_used(b, *out);
+    (void)snprintf(name, sizeof name, "%s_scale", codes->name);
+    if (*out != NULL || weir_tensor_directory_find(directory, name) == NULL) return true;
+    weir_bind_problem(
+        b, "tensor %s is FP8 with scales %s; only scales of blocks (%s_scale_inv) are supported",
+        codes->name, name, codes->name
+    );
+    return false;
+}
+
 bool weir_bind_is_per_expert(const found *f)
 {
     return f->name != NULL && strstr(f->name, "{e}") != NULL;

@@ -17,8 +17,17 @@ int64_t weir_bind_elements(const int64_t *dims, int32_t n_dims)
 }
 
 /* ---- sizes of slots -------------------------------------------------------------------------- */
+/* What `transposed` of an entry says. */
+static bool is_transposed(const weir_toml_node *entry)
+{
+    bool out = false;
+    (void)weir_toml_bool(weir_toml_get(entry, "transposed"), &out);
+    return out;
+}
+
 static bool set_dims(const binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use)
 {
+    const bool is_array = slot->kind == WEIR_SLOT_EXPERTS || slot->kind == WEIR_SLOT_HEADS;
     w->n_dims = 0;
     while (w->n_dims < WEIR_TENSOR_DIMS && slot->dims[w->n_dims] != NULL) {
         w->dims[w->n_dims] = slot->dims[w->n_dims](&b->model->shape, use->options);
@@ -26,11 +35,22 @@ static bool set_dims(const binder *b, wanted *w, const weir_slot *slot, const we
     }
     const int64_t all = weir_bind_elements(w->dims, w->n_dims);
     if (all == 0) return false;
-    w->n_experts = slot->kind == WEIR_SLOT_EXPERTS ? w->dims[0] : 0;
+    w->n_experts = is_array ? w->dims[0] : 0;
     w->n_in = slot->kind == WEIR_SLOT_VECTOR ? 1 : w->dims[w->n_dims - 1];
     WEIR_ASSERT(w->n_in > 0); /* it divides `all` */
     w->n_rows = all / w->n_in / (w->n_experts > 0 ? w->n_experts : 1);
+    w->is_transposed = is_transposed(weir_toml_get(b->table, slot->name));
+    w->fused_n_rows = w->is_transposed ? w->n_in : w->n_rows;
+    w->fused_n_in = w->is_transposed ? w->n_rows : w->n_in;
     return true;
+}
+
+bool weir_bind_is_empty(const binder *b, const weir_slot *slot, const weir_block_use *use)
+{
+    bool is_empty = false;
+    for (int32_t i = 0; i < WEIR_TENSOR_DIMS && slot->dims[i] != NULL; i++)
+        is_empty = is_empty || slot->dims[i](&b->model->shape, use->options) == 0;
+    return is_empty;
 }
 
 static const weir_slot *find_slot(const weir_block *block, const char *name)
@@ -49,12 +69,14 @@ static const char *add_fused(
     wanted other = { 0 };
     if (slot == NULL) return "which is no slot of this block";
     if (slot->wanted != NULL && !slot->wanted(use->options)) return NULL;
+    if (weir_bind_is_empty(b, slot, use)) return NULL;
     if (slot == own) w->first_row = w->fused_rows;
     if (!set_dims(b, &other, slot, use)) return "which has a shape that no tensor has";
-    if (slot->kind != own->kind || other.n_in != w->n_in || other.n_experts != w->n_experts)
+    if (slot->kind != own->kind || other.fused_n_in != w->fused_n_in ||
+        other.n_experts != w->n_experts)
         return "whose rows do not have the same length and type";
-    if (other.n_rows % w->n_groups != 0) return "whose rows do not divide into groups";
-    if (!weir_add_i64(&w->fused_rows, w->fused_rows, other.n_rows))
+    if (other.fused_n_rows % w->n_groups != 0) return "whose rows do not divide into groups";
+    if (!weir_add_i64(&w->fused_rows, w->fused_rows, other.fused_n_rows))
         return "which has a shape that no tensor has";
     return NULL;
 }
@@ -113,7 +135,7 @@ static shape shape_of(const wanted *w, bool is_stacked, bool is_fused)
     if (is_stacked) out.dims[out.n_dims++] = w->n_experts;
     if (is_fused && (w->n_in > 1 || w->n_groups == 1)) {
         out.dims[out.n_dims++] = w->fused_rows;
-        if (w->n_in > 1) out.dims[out.n_dims++] = w->n_in;
+        if (w->fused_n_in > 1) out.dims[out.n_dims++] = w->fused_n_in;
         return out;
     }
     for (int32_t i = w->n_experts > 0; i < w->n_dims; i++) out.dims[out.n_dims++] = w->dims[i];
@@ -167,10 +189,21 @@ static void report_shape(binder *b, const wanted *w, const weir_tensor *tensor, 
     weir_bind_problem(b, "tensor %s is [%s], want [%s]%s", tensor->name, got, want, fused);
 }
 
-/* Where n rows are. The tensor has the expected shape, so nothing here exceeds its elements. */
+/* The same elements with the matrices one below the other, as if they were one. */
+static shape stacked_as_one(shape all)
+{
+    shape out = { .n_dims = all.n_dims - 1 };
+    for (int32_t i = 0; i < out.n_dims; i++) out.dims[i] = all.dims[i + 1];
+    out.dims[0] *= all.dims[0];
+    return out;
+}
+
+/* Where n rows of n_in elements are. The tensor has the expected shape, so nothing here exceeds its
+ * elements. */
 typedef struct row_range {
-    int64_t first, n;
+    int64_t first, n, n_in;
     weir_row_runs runs;
+    bool is_transposed;
 } row_range;
 
 static bool locate(
@@ -178,10 +211,11 @@ static bool locate(
 )
 {
     const weir_dtype_info info = weir_dtype_of(tensor->dtype);
-    const int64_t first = rows.first * w->n_in,
-                  count = (weir_row_at(rows.runs, rows.n - 1) + 1) * w->n_in;
+    const int64_t first = rows.first * rows.n_in,
+                  count = (weir_row_at(rows.runs, rows.n - 1) + 1) * rows.n_in;
+    const bool is_by_row = rows.runs.length < rows.n || rows.is_transposed;
     if (first % info.block_elements != 0 || count % info.block_elements != 0 ||
-        (rows.runs.length < rows.n && w->n_in % info.block_elements != 0)) {
+        (is_by_row && rows.n_in % info.block_elements != 0)) {
         weir_bind_problem(
             b, "tensor %s of %s: the rows of \"%s\" are not whole blocks of %d elements",
             tensor->name, info.name, w->slot, (int)info.block_elements
@@ -242,17 +276,52 @@ static bool locate_blocks(
     return true;
 }
 
+static int64_t n_blocks(int64_t n) { return (n + WEIR_SCALED_BLOCK - 1) / WEIR_SCALED_BLOCK; }
+
+/* Finds the scales of a matrix in FP8. Returns false if they are not those of its blocks
+ * (reported). */
+static bool find_block_scales(binder *b, const wanted *w, part *out)
+{
+    const weir_tensor *const codes = out->tensor;
+    if (codes->dtype != WEIR_F8_E4M3 || !weir_bind_find_block_scales(b, codes, &out->scales))
+        return codes->dtype != WEIR_F8_E4M3;
+    if (out->scales == NULL) return true;
+    const weir_tensor *const scales = out->scales;
+    const int64_t n = codes->n_dims == 2 ? n_blocks(codes->shape[0]) : 0,
+                  n_in = codes->n_dims == 2 ? n_blocks(codes->shape[1]) : 0;
+    const bool fits = scales->n_dims == 2 && scales->shape[0] == n && scales->shape[1] == n_in;
+    if (n == 0 || (scales->dtype != WEIR_F32 && scales->dtype != WEIR_BF16) || !fits ||
+        weir_row_bytes(scales->dtype, n * n_in) > scales->bytes) {
+        weir_bind_problem(
+            b,
+            "tensors %s and %s are not FP8 codes of \"%s\" and the scales of their blocks of "
+            "%d x %d, f32 or bf16",
+            codes->name, scales->name, w->slot, WEIR_SCALED_BLOCK, WEIR_SCALED_BLOCK
+        );
+        return false;
+    }
+    out->scale_data = scales->data;
+    out->dtype = b->model->activations == WEIR_ACTIVATIONS_F32 ? WEIR_F32 : WEIR_BF16;
+    return true;
+}
+
 bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, part *out)
 {
     const weir_tensor *const tensor = f->tensor;
     const bool is_stacked = w->n_experts > 0 && !weir_bind_is_per_expert(f);
     const shape single = shape_of(w, is_stacked, false), all = shape_of(w, is_stacked, true);
-    *out = (part){ .tensor = tensor, .dtype = tensor->dtype, .change = transform_of(b, w) };
+    *out = (part){ .tensor = tensor,
+                   .dtype = tensor->dtype,
+                   .stored = tensor->dtype,
+                   .change = transform_of(b, w) };
     weir_bind_mark_used(b, tensor);
     if (!weir_bind_find_scales(b, w, expert, &out->scales)) return false;
     const bool is_split = out->scales != NULL,
                is_own = has_shape(tensor, is_split ? codes_shape(single) : single);
-    if (!is_own && (w->fused_rows == 0 || !has_shape(tensor, is_split ? codes_shape(all) : all))) {
+    const bool is_fused = !is_own && w->fused_rows > 0 &&
+                          (has_shape(tensor, is_split ? codes_shape(all) : all) ||
+                           (is_stacked && !is_split && has_shape(tensor, stacked_as_one(all))));
+    if (!is_own && !is_fused) {
         if (is_split) return report_blocks(b, w, tensor, out->scales);
         report_shape(b, w, tensor, is_stacked);
         return false;
@@ -260,13 +329,20 @@ bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, 
     const int64_t per_matrix = is_own ? w->n_rows : w->fused_rows,
                   before = is_stacked ? expert * per_matrix : 0;
     const int64_t n_groups = is_own ? 1 : w->n_groups;
+    const int64_t n_rows = is_own ? w->n_rows : w->fused_n_rows;
     const row_range rows = { .first = before + (is_own ? 0 : w->first_row / n_groups),
-                             .n = w->n_rows,
-                             .runs = { w->n_rows / n_groups, per_matrix / n_groups } };
+                             .n = n_rows,
+                             .n_in = is_own ? w->n_in : w->fused_n_in,
+                             .runs = { n_rows / n_groups, per_matrix / n_groups },
+                             .is_transposed = is_fused && w->is_transposed };
     out->runs = rows.runs;
+    out->first_row = rows.first;
+    out->is_transposed = rows.is_transposed;
+    if (is_split && rows.is_transposed) return report_blocks(b, w, tensor, out->scales);
     if (is_split) return locate_blocks(b, w, tensor, rows, is_own ? single : all, out);
     size_t offset = 0;
     if (!locate(b, w, tensor, rows, &offset)) return false;
     out->data = tensor->data != NULL ? tensor->data + offset : NULL;
-    return true;
+    if (rows.is_transposed && weir_dtype_of(out->dtype).quantised) out->dtype = WEIR_F32;
+    return w->n_in == 1 || find_block_scales(b, w, out);
 }

@@ -22,6 +22,7 @@ typedef enum weir_slot_kind {
     /* A matrix for each expert: const weir_weight *, an array as long as the first dimension; the
      * others are those of each matrix. All have the same type and layout. */
     WEIR_SLOT_EXPERTS,
+    WEIR_SLOT_HEADS, /* the same for each head: every row uses all of them */
 } weir_slot_kind;
 
 /* Options are the struct that the block's option table describes. */
@@ -29,7 +30,8 @@ typedef int64_t (*weir_extent)(const weir_shape *shape, const void *options);
 
 /* A place for a tensor. Absent optional slots stay NULL; all others are bound or the checkpoint is
  * refused, whatever the arch file says. Shapes are compared without dimensions of 1. A matrix has
- * as many inputs as its last dimension, and the product of the others as outputs. */
+ * as many inputs as its last dimension, and the product of the others as outputs. A slot with a
+ * dimension of 0 has no tensor: it stays NULL. */
 typedef struct weir_slot {
     const char *name; /* as in [tensor] of arch files */
     weir_slot_kind kind;
@@ -49,6 +51,8 @@ typedef struct weir_slot {
 #define WEIR_EXPERTS(text, type, member, ...)                                                      \
     .name = text, .kind = WEIR_SLOT_EXPERTS, .offset = offsetof(type, member),                     \
     .dims = { __VA_ARGS__ }
+#define WEIR_HEADS(text, type, member, ...)                                                        \
+    .name = text, .kind = WEIR_SLOT_HEADS, .offset = offsetof(type, member), .dims = { __VA_ARGS__ }
 #define WEIR_VECTOR(text, type, member, ...)                                                       \
     .name = text, .kind = WEIR_SLOT_VECTOR, .offset = offsetof(type, member),                      \
     .dims = { __VA_ARGS__ }
@@ -58,6 +62,7 @@ typedef struct weir_block_kv {
     weir_kv_geometry geometry;
     weir_rope_pairing rope; /* of its keys */
     bool no_rope; /* they are not rotated */
+    bool rope_last; /* their last dims are rotated, not the first ones */
     bool rope_local; /* they are rotated by weir_step_inputs.local_rope */
     float scale; /* of the products of queries and keys */
     int64_t n_queries; /* queries per row: each has a partial result of attention */

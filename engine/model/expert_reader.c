@@ -6,19 +6,18 @@
 #include "engine/base/checked.h"
 #include "engine/model/expert_cache_internal.h"
 
-/* Bytes of a row in the tensor with the codes, or of its scales. */
-static size_t file_row_bytes(const bound_matrix *matrix, int64_t n_in, bool of_scales)
-{
-    const size_t blocks = (size_t)n_in / 32;
-    if (of_scales) return matrix->scales != NULL ? blocks : 0;
-    return matrix->scales != NULL ? 16 * blocks : weir_row_bytes(matrix->dtype, n_in);
-}
-
 size_t weir_expert_span(const bound_matrix *matrix, int64_t n_out, int64_t n_in, bool of_scales)
 {
-    size_t bytes;
-    const size_t rows = (size_t)weir_row_at(matrix->runs, n_out - 1) + 1;
-    return weir_mul_size(&bytes, rows, file_row_bytes(matrix, n_in, of_scales)) ? bytes : SIZE_MAX;
+    const bool is_joined = matrix->scales != NULL && matrix->dtype == WEIR_MXFP4;
+    const int64_t n_rows = matrix->is_transposed ? n_in : n_out,
+                  width = matrix->is_transposed ? n_out : n_in;
+    size_t bytes = is_joined ? (size_t)width / 32 : weir_row_bytes(matrix->stored, width);
+    if (of_scales && matrix->scales == NULL) return 0;
+    if (of_scales && !is_joined)
+        return matrix->scales->bytes - (size_t)(matrix->scale_data - matrix->scales->data);
+    if (is_joined && !of_scales) bytes *= 16;
+    const size_t rows = (size_t)weir_row_at(matrix->runs, n_rows - 1) + 1;
+    return weir_mul_size(&bytes, rows, bytes) ? bytes : SIZE_MAX;
 }
 
 /* Reads bytes of a tensor that lie at `from` in the mapped file. */

@@ -151,6 +151,7 @@ static void count_slots(weir_model *model, const weir_block_use *use)
         case WEIR_SLOT_MATRIX: model->max_matrices++; break;
         case WEIR_SLOT_VECTOR: model->max_vectors++; break;
         case WEIR_SLOT_EXPERTS:
+        case WEIR_SLOT_HEADS:
             model->max_matrices += count_experts(model, slot, use->options);
             model->max_expert_arrays++;
             break;

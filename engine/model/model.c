@@ -87,6 +87,7 @@ weir_status weir_model_bind(
             &model->shape, weir_toml_get(arch->root, "shape"), directory,
             weir_arch_gguf_prefix(directory), error
         );
+    if (status == WEIR_OK) status = weir_rope_scale_scores(&model->shape, arch, directory, error);
     if (status != WEIR_OK) goto done;
     set_scales(model);
     const size_t n_layers = (size_t)model->shape.n_layers,

@@ -3,6 +3,10 @@
 #pragma once
 #include "engine/model/model.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum transform { TRANSFORM_NONE, TRANSFORM_ONE_PLUS, TRANSFORM_NEG_EXP } transform;
 
 /* Rows r of a slot in its tensor: r / length * stride + r % length, counted from its first. */
@@ -15,16 +19,22 @@ static inline int64_t weir_row_at(weir_row_runs runs, int64_t row)
     return row / runs.length * runs.stride + row % runs.length;
 }
 
+/* FP8 matrices have a scale for each block of as many rows and inputs. */
+enum { WEIR_SCALED_BLOCK = 128 };
+
 /* A matrix to pack, or a vector to convert, at load. A tensor may hold several of them. */
 typedef struct bound_matrix {
     const weir_tensor *tensor;
     const unsigned char *data; /* in the tensor */
     /* MXFP4 in two tensors: `tensor` has the codes of blocks, [.., inputs / 32, 16], each byte
-     * elements 2 j and 2 j + 1; `scales` the exponents, [.., inputs / 32]. Otherwise NULL. */
+     * elements 2 j and 2 j + 1; `scales` the exponents, [.., inputs / 32]. FP8: `scales` has those
+     * of blocks of the whole tensor. Otherwise NULL. */
     const weir_tensor *scales;
     const unsigned char *scale_data; /* in `scales` */
+    int64_t first_row; /* in the tensor; FP8 */
     weir_row_runs runs;
-    weir_dtype dtype; /* of the matrix */
+    weir_dtype dtype, stored; /* of the matrix, and of the tensor */
+    bool is_transposed; /* the tensor has its columns as rows */
     int64_t expert; /* index in the slot's array; 0 in other slots */
     bool is_expert, is_last; /* of the tensor */
 } bound_matrix;
@@ -149,9 +159,10 @@ WEIR_MUST_CHECK weir_status weir_require_shapes(
 WEIR_MUST_CHECK weir_status weir_plan_layers(weir_model *model, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_open_slots(weir_model *model, weir_error *error);
 
-/* gather.c: matrices whose rows are not one after another in a tensor, or whose blocks have two. */
+/* gather.c: matrices whose rows are not one after another in a tensor, or that the tensor has
+ * transposed, or with their scales in another. */
 bool weir_matrix_is_scattered(const bound_matrix *matrix, int64_t n_out);
-/* Writes n_out rows of n_in elements one after another, in the blocks of GGUF. */
+/* Writes n_out rows of n_in elements one after another, as the matrix's type has them. */
 void weir_matrix_gather(
     unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in
 );
@@ -160,3 +171,7 @@ void weir_matrix_gather(
 WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);
 /* True if the architecture skips this tensor on purpose. */
 bool weir_bind_skips(const weir_model *model, const char *name);
+
+#ifdef __cplusplus
+}
+#endif

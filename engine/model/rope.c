@@ -155,13 +155,20 @@ static weir_status apply_llama3(
     return WEIR_OK;
 }
 
+/* A flag of [rope]. */
+static bool flag(const weir_arch *arch, const char *key, bool otherwise)
+{
+    bool out = otherwise;
+    (void)weir_toml_bool(weir_toml_get(weir_toml_get(arch->root, "rope"), key), &out);
+    return out;
+}
+
 /* Whether the ends of YaRN's ramp are whole dimensions: as the file, else the arch file says. */
 static bool truncates(const scaling *s, const weir_arch *arch)
 {
     char full[512];
     weir_meta own;
-    bool out = true;
-    (void)weir_toml_bool(weir_toml_get(weir_toml_get(arch->root, "rope"), "truncate"), &out);
+    const bool out = flag(arch, "truncate", true);
     if (lookup(s, full, "truncate", NULL, &own) && own.type == WEIR_META_BOOL) return own.boolean;
     return out;
 }
@@ -191,9 +198,12 @@ static weir_status apply_yarn(
             shape->rope_theta
         );
     scale_yarn(frequencies, shape->rotary_dim / 2, shape->rope_theta, &y);
+    /* GGUF has no mscale where scores are scaled: there it equals mscale_all_dim. */
+    const double alone =
+        s->is_gguf && flag(arch, "scale_scores", false) ? 1.0 : yarn_magnitude(factor, 1.0);
     const double derived = scale != 0.0 && all != 0.0
                                ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all)
-                               : yarn_magnitude(factor, 1.0);
+                               : alone;
     const double named = number(s, NULL, "yarn_attn_factor", derived),
                  wanted = number(s, "attention_factor", "attn_factor", named);
     if (!(wanted > 0.0 && wanted < 1e6))
@@ -223,6 +233,35 @@ static weir_status apply_factors(
                 (long long)i
             );
     }
+    return WEIR_OK;
+}
+
+weir_status weir_rope_scale_scores(
+    weir_shape *shape, const weir_arch *arch, const weir_tensor_directory *directory,
+    weir_error *error
+)
+{
+    scaling s = { .directory = directory,
+                  .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
+    const char *const path = weir_tensor_directory_path(directory);
+    const char *type;
+    shape->rope_score_scale = 1.0;
+    if (!flag(arch, "scale_scores", false)) return WEIR_OK;
+    WEIR_TRY(find_group(&s, arch, &type, error));
+    if (strcmp(type, "yarn") != 0) return WEIR_OK;
+    /* GGUF's multiplier is 0.1 mscale_all_dim. */
+    const double factor = number(&s, "factor", "factor", 1.0),
+                 all = number(&s, "mscale_all_dim", "yarn_log_multiplier", 0.0) *
+                       (s.is_gguf ? 10.0 : 1.0),
+                 magnitude = yarn_magnitude(factor, all);
+    if (s.wrong[0] != '\0')
+        return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a number", path, s.wrong);
+    if (!(magnitude > 0.0 && magnitude < 1e3))
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: YaRN's factor on scores is the square of %g, out of range",
+            path, magnitude
+        );
+    shape->rope_score_scale = magnitude * magnitude;
     return WEIR_OK;
 }
 

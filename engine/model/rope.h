@@ -18,6 +18,13 @@ WEIR_MUST_CHECK weir_status weir_rope_resolve(
     const weir_tensor_directory *directory, const float *factors, weir_error *error
 );
 
+/* Sets shape->rope_score_scale: with `[rope] scale_scores` and YaRN (0.1 s ln(factor) + 1)^2, s the
+ * checkpoint's mscale_all_dim (DeepSeek-V2), else 1. errors as above */
+WEIR_MUST_CHECK weir_status weir_rope_scale_scores(
+    weir_shape *shape, const weir_arch *arch, const weir_tensor_directory *directory,
+    weir_error *error
+);
+
 /* frequencies [rotary_dim / 2]: theta^(-2i / rotary_dim), without scaling. */
 void weir_rope_frequencies(float *frequencies, double theta, int64_t rotary_dim);
 

@@ -217,7 +217,7 @@ weir_status weir_shape_resolve(
     const char *gguf_prefix, weir_error *error
 )
 {
-    *shape = (weir_shape){ 0 };
+    *shape = (weir_shape){ .rope_score_scale = 1.0 };
     weir_buffer problems = { 0 };
     const reader r = {
         .shape = shape, .directory = directory, .prefix = gguf_prefix, .problems = &problems
@@ -232,7 +232,7 @@ weir_status weir_shape_resolve(
             &problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads",
             shape->n_heads, shape->n_kv_heads
         );
-    if (problems.size == 0 && shape->rotary_dim > shape->head_dim)
+    if (problems.size == 0 && shape->head_dim > 0 && shape->rotary_dim > shape->head_dim)
         (void)!weir_buffer_format(
             &problems, "; RoPE rotates %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim,
             shape->head_dim

@@ -33,7 +33,11 @@ extern "C" {
     X(gdn_k_dim, 1, 4096)                                                                          \
     X(gdn_v_dim, 1, 4096)                                                                          \
     X(gdn_taps, 1, 8) /* width of the causal convolution              */                           \
-    X(conv_taps, 1, 8) /* of short convolutions                        */
+    X(conv_taps, 1, 8) /* of short convolutions                        */                          \
+    X(q_lora_rank, 0, 1 << 20) /* latent attention: width of a query latent, 0: none */            \
+    X(kv_lora_rank, 1, 4096) /* width of the latent of keys and values          */                 \
+    X(nope_dim, 1, 4096) /* dimensions of a query head without RoPE              */                \
+    X(value_dim, 1, 4096) /* of a head's values                                   */
 
 #define WEIR_SHAPE_NUMBERS(X)                                                                      \
     X(norm_eps, 0.0, 1.0)                                                                          \
@@ -43,7 +47,7 @@ extern "C" {
     X(logit_scale, 0.0, 1e6) /* factor of logits; 0: none */                                       \
     X(logit_softcap, 0.0, 1e6) /* 0: none */                                                       \
     X(attention_softcap, 0.0, 1e6) /* of scores; 0: none */                                        \
-    X(attention_scale, 0.0, 1e6) /* factor of q . k; 0: 1 / sqrt(head_dim) */                      \
+    X(attention_scale, 0.0, 1e6) /* factor of q . k; 0: 1 / sqrt(width of a query head) */         \
     X(rope_theta, 1e-3, 1e12)                                                                      \
     X(rope_theta_local, 1e-3, 1e12) /* of layers with rope_local */
 
@@ -55,6 +59,7 @@ typedef struct weir_shape {
     WEIR_SHAPE_NUMBERS(X)
 #undef X
     int64_t n_vocab; /* rows of the embedding */
+    double rope_score_scale; /* factor of q . k by RoPE's scaling ([rope] scale_scores); 1: none */
 } weir_shape;
 
 /* The names of the shapes. Returns NULL past the last. */

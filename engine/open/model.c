@@ -202,10 +202,11 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     const weir_arch *arch = NULL;
     const char *const more_archs = engine->config.model.arch_dir;
     WEIR_TRY(read_formats(&engine->kv_choice, &engine->config, error));
+    /* First, so that the memory of its files is not taken besides that of all architectures. */
+    WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
     WEIR_TRY(weir_arch_set_open(
         &engine->archs, more_archs[0] != '\0' ? more_archs : NULL, engine->blocks, error
     ));
-    WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
     if (engine->config.model.arch[0] != '\0')
         WEIR_TRY(weir_arch_find(
             &arch, engine->archs, engine->config.model.arch, engine->directory, error

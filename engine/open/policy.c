@@ -55,7 +55,7 @@ static bool are_alike(const weir_block_kv *first, const weir_model *model)
         const weir_block_kv *const kv = weir_model_layer_kv(model, i);
         if (kv == NULL || !kv->watched) continue;
         are = are && kv->n_queries == first->n_queries && kv->no_rope == first->no_rope &&
-              kv->rope_local == first->rope_local &&
+              kv->rope_local == first->rope_local && kv->rope_last == first->rope_last &&
               kv->geometry.n_heads == first->geometry.n_heads &&
               kv->geometry.key_dim == first->geometry.key_dim &&
               kv->geometry.value_dim == first->geometry.value_dim;
@@ -97,6 +97,7 @@ weir_status weir_policies_open(
                               .key_dim = kv->geometry.key_dim,
                               .value_dim = kv->geometry.value_dim,
                               .rotary_dim = kv->no_rope ? 0 : shape->rotary_dim,
+                              .rotates_last = kv->rope_last,
                               .is_interleaved = kv->rope == WEIR_ROPE_PAIRS,
                               .frequencies = policies->frequencies,
                               .rope_magnitude = 1.0f,

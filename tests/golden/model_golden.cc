@@ -119,32 +119,42 @@ std::vector<float> read_memory(const Open &open, const void *memory, size_t n)
     return out;
 }
 
-/* Keys or values of one layer as [T, G, hd], from the pages; pair-rotated keys are put back into
- * half-split order. */
-std::vector<float> read_cache(const Open &open, int64_t kv_index, bool keys, bool pairs)
+/* Keys or values of one layer as [T, heads, width], from the pages. */
+std::vector<float> read_cache(const Open &open, const weir_kv_geometry &g, bool keys)
 {
-    const weir_shape &shape = open.shape();
     const weir_kv_table &table = open.sequence.table;
-    const int64_t hd = shape.head_dim, heads = shape.n_kv_heads, half = shape.rotary_dim / 2;
+    const int64_t width = keys ? g.key_dim : g.value_dim;
+    const auto n = (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, g.key_dim, g.value_dim);
     std::vector<float> out;
     std::map<const void *, std::vector<float>> pages;
     for (int64_t t = 0; t < table.n_rows; t++)
-        for (int64_t g = 0; g < heads; g++)
-            for (int64_t d = 0; d < hd; d++) {
-                const int64_t from =
-                    keys && pairs && d < 2 * half ? (d < half ? 2 * d : 2 * (d - half) + 1) : d;
+        for (int64_t head = 0; head < g.n_heads; head++)
+            for (int64_t d = 0; d < width; d++) {
                 const void *const place =
-                    table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS];
+                    table.pages[(g.first_head + head) * table.capacity + t / WEIR_PAGE_TOKENS];
                 auto &page = pages[place];
-                if (page.empty())
-                    page = read_memory(
-                        open, place,
-                        (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, hd, hd) / sizeof(float)
-                    );
+                if (page.empty()) page = read_memory(open, place, n / sizeof(float));
                 const int64_t at = t % WEIR_PAGE_TOKENS;
-                out.push_back(page[(size_t)(keys ? weir_page_k(at, from, hd)
-                                                 : weir_page_v(at, hd, hd) + from)]);
+                out.push_back(page[(size_t)(keys ? weir_page_k(at, d, g.key_dim)
+                                                 : weir_page_v(at, g.key_dim, g.value_dim) + d)]);
             }
+    return out;
+}
+
+/* Dims [first, end) of rows of `width`; the first `rotary` of them from pairs into half-split
+ * order. */
+std::vector<float> dims_of(
+    const std::vector<float> &rows, int64_t width, int64_t first, int64_t end, int64_t rotary = 0
+)
+{
+    std::vector<float> out;
+    for (size_t row = 0; row < rows.size(); row += static_cast<size_t>(width))
+        for (int64_t d = 0; d < end - first; d++) {
+            const int64_t half = rotary / 2, from = d >= rotary ? d
+                                                    : d < half  ? 2 * d
+                                                                : 2 * (d - half) + 1;
+            out.push_back(rows[row + static_cast<size_t>(first + from)]);
+        }
     return out;
 }
 
@@ -209,27 +219,58 @@ bool flag(const weir_model *model, int64_t layer, const char *name)
            weir_block_option_value(weir_model_layer_options(model, layer), option) != 0;
 }
 
+/* Some sets have the last dims of the latents where rotated keys should be: transformers 5.23 keeps
+ * latents in the cache that they were read from. */
+bool are_ends_of_latents(const Case &c, const std::string &when, int layer, int64_t rotary)
+{
+    const auto name = [&](const char *what) {
+        return format("%s.%s.%d", when.c_str(), what, layer);
+    };
+    const std::vector<float> latents = c.want.tensors.floats(name("c"));
+    const std::vector<int64_t> shape = c.want.tensors.shape(name("c"));
+    if (shape.size() != 2 || shape[1] < rotary) return false;
+    const std::vector<float> ends = dims_of(latents, shape[1], shape[1] - rotary, shape[1]);
+    return c.want.tensors.floats(name("kr")) == ends ||
+           c.want.tensors.floats(name("kr_pairs")) == ends;
+}
+
+/* KV rows of a layer: keys in half-split order and values, or latents and rotated keys. */
+void check_rows(
+    Case *c, const Open &open, int layer, const std::string &when, const std::string &how
+)
+{
+    const weir_model *const model = weir_engine_model(open.engine);
+    const weir_block_kv *const kv = weir_model_layer_kv(model, layer);
+    const weir_kv_geometry &g = kv->geometry;
+    const int64_t rotary = open.shape().rotary_dim,
+                  pairs = kv->rope == WEIR_ROPE_PAIRS ? rotary : 0;
+    const std::vector<float> keys = read_cache(open, g, true);
+    const auto compare = [&](const char *what, const std::vector<float> &got) {
+        c->want.compare(c->check, format("%s.%s.%d", when.c_str(), what, layer), got, how);
+    };
+    if (weir_model_layer_mixer(model, layer)->name == std::string("mla")) {
+        compare("c", dims_of(keys, g.key_dim, 0, g.key_dim - rotary));
+        if (are_ends_of_latents(*c, when, layer, rotary)) return;
+        compare("kr_pairs", dims_of(keys, g.key_dim, g.key_dim - rotary, g.key_dim));
+        compare("kr", dims_of(keys, g.key_dim, g.key_dim - rotary, g.key_dim, pairs));
+        return;
+    }
+    compare("k", dims_of(keys, g.key_dim, 0, g.key_dim, pairs));
+    compare("v", read_cache(open, g, false));
+}
+
 /* States and caches of every layer, under the names prompt.* or decode.*. */
 void check_memory(Case *c, const Open &open, const std::string &when, const std::string &how)
 {
     const weir_model *const model = weir_engine_model(open.engine);
     for (int i = 0; i < static_cast<int>(open.shape().n_layers); i++) {
         const weir_layer_memory memory = weir_model_layer_memory(model, i);
-        const weir_block_kv *kv = weir_model_layer_kv(model, i);
         const bool tiled = flag(model, i, "tiled_heads"),
                    is_short = weir_model_layer_mixer(model, i)->name == std::string("short_conv");
         const auto name = [&](const char *what) {
             return format("%s.%s.%d", when.c_str(), what, i);
         };
-        if (memory.kv_index >= 0) {
-            c->want.compare(
-                c->check, name("k"),
-                read_cache(open, memory.kv_index, true, kv->rope == WEIR_ROPE_PAIRS), how
-            );
-            c->want.compare(
-                c->check, name("v"), read_cache(open, memory.kv_index, false, false), how
-            );
-        }
+        if (memory.kv_index >= 0) check_rows(c, open, i, when, how);
         if (memory.has_state)
             c->want.compare(c->check, name("state"), read_state(open, memory, tiled), how);
         if (memory.has_history)
@@ -332,6 +373,10 @@ std::string reason_of(const std::string &kind)
     if (kind == "trace") return "the inside of a layer cannot be seen from outside";
     if (kind == "prompt.final_norm")
         return "what follows the last layer cannot be seen before the logits";
+    if (kind == "prompt.kr" || kind == "prompt.kr_pairs")
+        return "the ends of latents are in the place of rotated keys";
+    if (kind == "prompt.k" || kind == "prompt.v")
+        return "keys and values of heads are not computed from latents";
     return "no case compares these values";
 }
 

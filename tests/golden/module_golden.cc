@@ -29,7 +29,7 @@ const Operation operations[] = {
     { "G16", run_head_order, nullptr },
     { "G19", run_llama3_scaling, nullptr },
     { "G21", run_yarn, nullptr },
-    { "G22", nullptr, "multi-head latent attention: no such block yet" },
+    { "G22", run_latents, nullptr },
     { "G23", run_router, nullptr },
     { "G25", run_eight_bit, nullptr },
 };

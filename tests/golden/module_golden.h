@@ -34,7 +34,17 @@ void run_head_order(Modules *m, const std::string &group); /* G16     */
 void run_llama3_scaling(Modules *m, const std::string &group); /* G19    */
 void run_yarn(Modules *m, const std::string &group); /* G21     */
 void run_experts(Modules *m, const std::string &group); /* G12     */
+void run_latents(Modules *m, const std::string &group); /* G22     */
 void run_router(Modules *m, const std::string &group); /* G23     */
 void run_eight_bit(Modules *m, const std::string &group); /* G25     */
+void run_scaled_blocks(Modules *m, const std::string &group); /* G25     */
+
+/* RoPE's frequencies and factor on cos and sin, as the engine reads them from a checkpoint with
+ * these parameters. Throws Broken. */
+struct Frequencies {
+    std::vector<float> values;
+    float magnitude = 1;
+};
+Frequencies resolve_rope(const json_t *parameters, int64_t rotary_dim, double theta);
 
 } // namespace golden

@@ -18,11 +18,6 @@ namespace {
 
 using Json = std::unique_ptr<json_t, decltype(&json_decref)>;
 
-struct Frequencies {
-    std::vector<float> values;
-    float magnitude = 1;
-};
-
 /* A checkpoint that is nothing but RoPE parameters: the engine reads scaling from files only. */
 class RopeCheckpoint {
   public:
@@ -59,7 +54,9 @@ class RopeCheckpoint {
     std::string path_;
 };
 
-Frequencies resolve(const json_t *parameters, int64_t rotary_dim, double theta)
+} // namespace
+
+Frequencies resolve_rope(const json_t *parameters, int64_t rotary_dim, double theta)
 {
     if (rotary_dim < 2 || rotary_dim > 4096 || rotary_dim % 2 != 0 || !(theta > 0))
         throw Broken("RoPE width or base is out of range");
@@ -89,10 +86,12 @@ Frequencies resolve(const json_t *parameters, int64_t rotary_dim, double theta)
     return out;
 }
 
+namespace {
+
 Frequencies plain(int64_t rotary_dim, double theta)
 {
     const Json none(json_pack("{s:s}", "rope_type", "default"), json_decref);
-    return resolve(none.get(), rotary_dim, theta);
+    return resolve_rope(none.get(), rotary_dim, theta);
 }
 
 /* x [T, heads, width] rotated by the positions, first 2 * |frequencies| values of each head. */
@@ -306,7 +305,8 @@ void run_llama3_scaling(Modules *m, const std::string &group)
                 json_decref
             );
             m->values.compare(
-                check, name, resolve(parameters.get(), static_cast<int64_t>(width), theta).values
+                check, name,
+                resolve_rope(parameters.get(), static_cast<int64_t>(width), theta).values
             );
         });
 }
@@ -327,7 +327,7 @@ void run_yarn(Modules *m, const std::string &group)
             const double theta = number_at(parameters.get(), "rope_theta", 0);
             json_object_del(parameters.get(), "attention_factor");
             json_object_del(parameters.get(), "dim");
-            const Frequencies got = resolve(parameters.get(), width, theta);
+            const Frequencies got = resolve_rope(parameters.get(), width, theta);
             const std::vector<float> want = m->values.tensors.floats(factors);
             const size_t index = strtoul(name.c_str() + first.size(), nullptr, 10);
             m->values.compare(check, name, got.values);

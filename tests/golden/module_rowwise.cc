@@ -125,9 +125,7 @@ void run_eight_bit(Modules *m, const std::string &group)
             m->values.mark(table);
             check->equal(table + " (bits)", got_bits, want_bits);
         });
-    for (const char *scaled : { ".rows", ".column_sums" })
-        if (m->values.tensors.has(group + scaled))
-            m->skip(group + scaled, "FP8 weights with block scales: no such weights yet");
+    run_scaled_blocks(m, group);
 }
 
 } // namespace golden

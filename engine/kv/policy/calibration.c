@@ -193,11 +193,12 @@ weir_status weir_calibrator_open(
     const bool is_sane = s->n_layers >= 1 && s->n_heads >= 1 && s->n_kv_heads >= 1 &&
                          s->key_dim >= 1 && s->rotary_dim >= 2 && s->rotary_dim % 2 == 0 &&
                          s->rotary_dim <= s->key_dim && s->frequencies != NULL &&
-                         s->key_dim <= 1 << 16;
+                         s->key_dim <= 1 << 16 && !s->rotates_last;
     size_t sums = sizeof(double), bytes = sizeof(weir_calibrator);
     if (!is_sane)
         return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "query statistics need a model with rotated keys"
+            error, WEIR_EUNSUPPORTED,
+            "query statistics need a model whose keys are rotated in their first dims"
         );
     if (!weir_mul_size(&sums, sums, (size_t)s->n_layers) ||
         !weir_mul_size(&sums, sums, (size_t)s->n_heads) ||

@@ -74,6 +74,23 @@ static weir_status check_sight(
     );
 }
 
+/* Methods that compare keys and queries at other positions turn the first dims. */
+static weir_status check_rotation(
+    const weir_policy_options *options, const weir_policy_shape *shape, const policy_layout *layout,
+    weir_error *error
+)
+{
+    const unsigned turn = WEIR_POLICY_PLAIN_QUERIES | WEIR_POLICY_CALIBRATION;
+    if (!shape->rotates_last || ((layout->needs & turn) == 0 && layout->first_keys == 0))
+        return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "%s%s rotates the first dims of keys, and this model's rotated dims are the last of a "
+        "latent row; use h2o, snapkv or another that does not",
+        weir_policy_name(options), layout->first_keys > 0 ? " with positions=cache" : ""
+    );
+}
+
 static weir_status check_calibration(
     const weir_policy_options *options, const weir_policy_shape *shape, const policy_layout *layout,
     const weir_calibration *calibration, weir_error *error
@@ -165,6 +182,7 @@ weir_status weir_policy_open(
     options->ops->layout(&layout, options, shape);
     WEIR_TRY(check_options(options, shape, &layout, error));
     WEIR_TRY(check_sight(options, shape, layout.needs, error));
+    WEIR_TRY(check_rotation(options, shape, &layout, error));
     WEIR_TRY(check_calibration(options, shape, &layout, calibration, error));
     WEIR_TRY(take(&policy, shape, &layout, error));
     policy->options = *options;

@@ -59,6 +59,8 @@ weir_status weir_attend(
 )
 {
     const bool is_watched = step->observer.watches != NULL;
+    const int64_t k_width = args.n_kv_heads * args.key_dim,
+                  v_width = args.n_kv_heads * args.value_dim;
     args.segments = step->kv.segments;
     args.n_segments = step->kv.n_segments;
     args.k_format = step->kv.format.k;
@@ -72,8 +74,8 @@ weir_status weir_attend(
                                       .n_kv_heads = args.n_kv_heads,
                                       .key_dim = args.key_dim,
                                       .value_dim = args.value_dim,
-                                      .k_stride = args.n_kv_heads * args.key_dim,
-                                      .v_stride = args.n_kv_heads * args.value_dim,
+                                      .k_stride = k_width,
+                                      .v_stride = v == k ? k_width : v_width,
                                       .k_format = args.k_format,
                                       .v_format = args.v_format,
                                       .sinks = args.sinks };

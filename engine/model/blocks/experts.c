@@ -176,6 +176,8 @@ static weir_status route(
                          .n_rows = step->n_rows,
                          .n_experts = shape->n_experts,
                          .n_chosen = shape->n_experts_used,
+                         .n_groups = shape->n_expert_groups,
+                         .n_groups_used = shape->n_expert_groups_used,
                          .scores = (weir_expert_scores)o->scores,
                          .shared = (weir_expert_shared)o->shared,
                          .normalise = o->normalise,

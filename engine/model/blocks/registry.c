@@ -8,6 +8,7 @@
     X(attention)                                                                                   \
     X(differential_attention)                                                                      \
     X(coda)                                                                                        \
+    X(mla)                                                                                         \
     X(gated_delta_net)                                                                             \
     X(short_conv)                                                                                  \
     X(swiglu)                                                                                      \

@@ -113,6 +113,14 @@ TEST_F(ArchBase, AConditionIsChecked)
         "unknown key 'abov'; the nearest is 'above'"
     );
     EXPECT_SAYS(says("when = { hf = \"x\", above = 0 }"), "is a condition of match");
+    EXPECT_EQ(says(match + "when = { gguf_tensor = \"blk.{i}.x\" }"), "");
+    EXPECT_SAYS(
+        says(match + "when = { gguf = \"x\", above = 0, gguf_tensor = \"y\" }"),
+        "has two conditions for GGUF"
+    );
+    EXPECT_SAYS(
+        says(match + "when = { gguf_tensor = \"y\", above = 0 }"), "names no setting: add gguf"
+    );
 }
 
 TEST_F(ArchBase, WhatABaseRefusesIsRefused)
@@ -276,6 +284,11 @@ const Fault faults[] = {
     { "GroupsThatDoNotDivide", "\"ffn.gate\"         = {",
       "\"ffn.gate\" = { groups = \"context\", fused = [\"ffn.gate\"],",
       "whose rows do not divide into groups" },
+    { "TransposedAlone", "\"ffn.gate\"         = {", "\"ffn.gate\" = { transposed = true,",
+      "\"ffn.gate\": transposed needs a list `fused`" },
+    { "TransposedVector", "\"attn.q_norm\"      = {",
+      "\"attn.q_norm\" = { transposed = true, fused = [\"attn.q_norm\"],",
+      "\"attn.q_norm\": transposed is about matrices" },
     { "ScalesMissing", "\"ffn.gate\"         = {",
       "\"ffn.gate\" = { hf_scales = \"layers.{i}.mlp.scales\",",
       "tensor layers.0.mlp.scales is missing" },
