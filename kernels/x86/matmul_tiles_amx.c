@@ -16,7 +16,7 @@ enum {
     REGISTERS = 4, /* tile registers 0 to 3: sums of four steps */
     LATENCY = 3, /* steps from a product to its store */
     /* Below, reading the weights takes the time and padded blocks cost more than they save. */
-    LEAST_ROWS = 48,
+    LEAST_ROWS = 32,
 };
 
 typedef int32_t tile_sums[BLOCK_ROWS][WEIR_TILE_LANES];
@@ -251,9 +251,10 @@ static bool splits_all(const weir_matmul_args *args)
     return n == args->n_outputs;
 }
 
-/* 1024 x 3584 in Q8_0 and Q4_0, 2 threads: level with VNNI at 32 rows, 1.1 to 1.2 times its speed
- * at 64, 1.22 and 1.31 times at 512. Q6_K: two steps of half the depth per group, 0.95 times at
- * 512. */
+/* 1024 x 3584, Sapphire Rapids, Q8_0 and Q4_0: level with VNNI at 32 rows, 1.1 to 1.2 times its
+ * speed at 64, 1.22 and 1.31 times at 512. Granite Rapids, these and Q4_K: 1.2 to 1.3 times at 32
+ * rows, level at 33, 1.3 to 1.4 at 64. Q6_K: two steps of half the depth per group, 0.95 and 0.88
+ * times at 512. */
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_matmul_args *args = op_args;

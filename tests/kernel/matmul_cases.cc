@@ -6,7 +6,6 @@
 #include <memory>
 #include <stdexcept>
 
-#include "offload/caps.h"
 #include "offload/weights.h"
 #include "tests/kernel/cases_internal.h"
 
@@ -150,7 +149,7 @@ std::vector<Case> matmul_cases(weir_stream *stream)
     // AVX-512, also where there are tile registers.
     for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16, WEIR_F16 })
         for (const int64_t rows : { 1, 5, 70 })
-            if (weir_caps_detect().x86_v4)
+            if (weir_stream_caps(stream)->x86_v4)
                 cases.push_back(matmul(
                     stream,
                     { rows, 300, { 33, 200 }, dtype, fast, true, true, 5, Fill::Normal, "v4" }
