@@ -30,18 +30,19 @@ COPIES = (
     "tests/wire/suite/*.py",
 )
 ALLOWED = re.compile(r"(#|//|/\*) .*\blonger than 100 columns")
-CODE = re.compile(r"\||    ")
 LINK = re.compile(r"\s*\S*(\]\(|https?://)\S+$")
 
 
 def prose(lines):
     """(number, line) without tables, code blocks, and links at a line's end."""
-    fenced = False
+    fenced, may_be_code = False, True
     for number, line in lines:
         if line.lstrip().startswith("```"):
             fenced = not fenced
-        elif not fenced and not CODE.match(line):
+        is_code = fenced or may_be_code and line.startswith("    ")
+        if not is_code and not line.startswith("|"):
             yield number, line if len(line) <= LIMIT else LINK.sub("", line)
+        may_be_code = is_code or line == ""  # within a paragraph it is the rest of a list's item
 
 
 def sources(lines):

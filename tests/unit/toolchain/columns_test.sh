@@ -22,12 +22,14 @@ python3 -B "$columns" long.py >out || fail "500 lines are too many"
 echo >>long.py
 python3 -B "$columns" long.py >out && fail "501 lines pass"
 [ "$(cat out)" = "not formatted: long.py: 501 lines" ] || fail "another message for lines"
-{ echo "| $(line 120) |"; echo "    $(line 120)"; echo '```'; line 120; echo '```'
+{ echo "| $(line 120) |"; echo; echo "    $(line 120)"; echo; echo '```'; line 120; echo '```'
     echo "see [the page](https://a.example/$(line 120))"; } >table.md
 python3 -B "$columns" table.md >out || fail "a table, code or a link is prose"
 { echo; echo "a word $(line 120)"; } >prose.md
 python3 -B "$columns" prose.md >out && fail "prose is not read"
 [ "$(cat out)" = "not formatted: prose.md:2: 127 columns" ] || fail "another message for prose"
+{ echo "1. - an item"; echo "     $(line 120)"; } >item.md
+python3 -B "$columns" item.md >out && fail "the rest of an item is not read"
 mkdir -p tests/golden/kv && line 200 >tests/golden/kv/make.py && line 200 >tests/golden/kv/own.py
 python3 -B "$columns" tests/golden/kv/own.py >out && fail "a file between copies is not"
 python3 -B "$columns" tests/golden/kv/make.py >out || fail "copies are checked"
