@@ -147,7 +147,7 @@ void weir_prefix_wait_for_moves(weir_prefix *prefix);
 void weir_prefix_listen_to_moves(weir_prefix *prefix, void (*listener)(void *user), void *user);
 /* Drops states from disk until n_blocks more KV blocks have room there. NULL-safe. */
 void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks);
-/* NULL: there is none. For tests. */
+/* For tests. NULL: there is none. */
 weir_lower_tier *weir_prefix_lower_tier(const weir_prefix *prefix);
 
 /* Makes the last state on the computed tokens of a cached sequence the end of its turn. */

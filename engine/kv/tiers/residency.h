@@ -90,8 +90,8 @@ typedef struct weir_kv_residency {
     int64_t write_errors, read_errors;
 } weir_kv_residency;
 weir_kv_residency weir_kv_residency_of(const weir_kv_store *store);
-/* Check invariants 1 and 6 over all pages, 7 and 8 over those of a table; false with a message. For
- * tests. */
+/* For tests: check invariants 1 and 6 over all pages, 7 and 8 over those of a table; false with a
+ * message. */
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error);
 bool weir_kv_table_is_sound(
     const weir_kv_store *store, const weir_kv_table *table, weir_error *error
