@@ -59,7 +59,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto *args = static_cast<const weir_conv1d_args *>(op_args);
     if (caps->cuda_capability < 80) return "needs sm_80";
-    if (args->is_linear) return "applies silu";
+    if (args->is_linear || args->bias) return "applies silu, and no bias";
     return args->n_segments > kMostBlocks ? "more than 65535 segments" : nullptr;
 }
 

@@ -50,6 +50,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (caps->cuda_capability < 80) return "needs sm_80";
     if (args->dim <= 0 || args->dim % kVector != 0) return "dim % 4 != 0";
     if (args->dim > 1024) return "dim > 1024";
+    if (args->gate_first || args->n_weights > 1) return "applies one norm, then the gate";
     return is_aligned(args->dst) && is_aligned(args->src) && is_aligned(args->gate) &&
                    is_aligned(args->weight)
                ? nullptr

@@ -25,8 +25,8 @@ WEIR_INLINE void stage_taps(
 /* Channels [first, first + n) of one segment. taps [C, n_taps]; weights [TAPS_MAX][BLOCK], sums
  * [BLOCK] in team memory, lane by lane. */
 WEIR_INLINE void convolve(
-    float *dst, const float *src, float *history, const float *taps, int64_t n_rows,
-    int64_t n_channels, int64_t n_taps, bool is_linear, int64_t first, int64_t n,
+    float *dst, const float *src, float *history, const float *taps, const float *bias,
+    int64_t n_rows, int64_t n_channels, int64_t n_taps, bool is_linear, int64_t first, int64_t n,
     float (*restrict weights)[BLOCK], float *restrict sums, int tid
 )
 {
@@ -38,7 +38,8 @@ WEIR_INLINE void convolve(
         for (int64_t c = 0; r + AHEAD < n_rows && c < n; c += 16)
             PREFETCH(src + (r + AHEAD) * n_channels + first + c);
         LANES
-        for (int64_t c = tid; c < n; c += LANE_THREADS) sums[c] = 0.0f;
+        for (int64_t c = tid; c < n; c += LANE_THREADS)
+            sums[c] = bias != NULL ? bias[first + c] : 0.0f;
         for (int64_t j = 0; j < n_taps; j++) {
             const int64_t row = r - n_taps + 1 + j;
             const float *const u =
@@ -66,7 +67,7 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
     const weir_conv1d_args *const args = op_args;
     if (args->n_taps < 1 || args->n_taps > TAPS_MAX) return WEIR_EINVAL;
     float *const dst = args->dst;
-    const float *const src = args->src, *const taps = args->taps;
+    const float *const src = args->src, *const taps = args->taps, *const bias = args->bias;
     const weir_recurrent_segment *const segments = args->segments;
     const int64_t n_channels = args->n_channels, n_taps = args->n_taps,
                   n_blocks = (n_channels + BLOCK - 1) / BLOCK;
@@ -74,7 +75,7 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
     const int64_t n_units = args->n_segments * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
-    TEAMS(n_units, dst, src, taps, segments)
+    TEAMS(n_units, dst, src, taps, bias, segments)
     {
         float weights[TAPS_MAX][BLOCK], sums[BLOCK];
         TEAM_LANES
@@ -85,8 +86,8 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
             if (segment->n_rows <= 0) continue;
             convolve(
                 dst + segment->first_row * n_channels, src + segment->first_row * n_channels,
-                segment->conv_history, taps, segment->n_rows, n_channels, n_taps, is_linear, first,
-                n, weights, sums, lane_thread()
+                segment->conv_history, taps, bias, segment->n_rows, n_channels, n_taps, is_linear,
+                first, n, weights, sums, lane_thread()
             );
         }
     }

@@ -22,7 +22,7 @@ static weir_status weir_k_ref_conv1d(const weir_kernel_context *context, const v
         const weir_recurrent_segment *const segment = args->segments + s;
         for (int64_t c = 0; c < args->n_channels; c++) {
             for (int64_t r = 0; r < segment->n_rows; r++) {
-                double sum = 0.0;
+                double sum = args->bias != NULL ? (double)args->bias[c] : 0.0;
                 for (int64_t j = 0; j < args->n_taps; j++)
                     sum += (double)args->taps[c * args->n_taps + j] *
                            (double)input(args, segment, r - args->n_taps + 1 + j, c);

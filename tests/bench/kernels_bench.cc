@@ -142,8 +142,8 @@ void conv1d(benchmark::State &state, int32_t rows)
     Floats dst((size_t)(rows * channels)), history((size_t)(3 * channels));
     const Floats src = noise(dst.size()), taps = noise((size_t)(channels * n_taps));
     const weir_recurrent_segment segment = { history.data(), nullptr, 0, rows };
-    const weir_conv1d_args args = { dst.data(), src.data(), taps.data(), &segment,
-                                    1,          channels,   n_taps,      false };
+    const weir_conv1d_args args = { dst.data(), src.data(), taps.data(), &segment, 1,
+                                    channels,   n_taps,     false,       nullptr };
     repeat(state, WEIR_BEST(conv1d), &args);
     rate(state, 8.0 * (double)(rows * channels), 0);
 }

@@ -55,8 +55,8 @@ struct Convolution {
                     past.data(), nullptr, static_cast<int32_t>(at),
                     static_cast<int32_t>(std::min(piece, n - at))
                 };
-                const weir_conv1d_args args = { y.data(), in.data(), w.data(), &segment,
-                                                1,        channels,  taps,     false };
+                const weir_conv1d_args args = { y.data(), in.data(), w.data(), &segment, 1,
+                                                channels, taps,      false,    nullptr };
                 if (!row->run(&args)) return;
             }
             values->compare(check, name, y, row->name());

@@ -72,7 +72,9 @@ void run_gated_norm(Modules *m, const std::string &group)
                                                    w.data(),
                                                    shape[0] * shape[1],
                                                    shape[2],
-                                                   static_cast<float>(eps) };
+                                                   1,
+                                                   static_cast<float>(eps),
+                                                   false };
             if (row->run(&args)) m->values.compare(check, group + ".y", y, row->name());
         });
     });

@@ -133,7 +133,8 @@ CaseFile file_of(weir_op op)
     case WEIR_OP_ATTENTION:
     case WEIR_OP_ATTENTION_MASS: return { attention_cases, attention_benches };
     case WEIR_OP_CONV1D:
-    case WEIR_OP_GATED_DELTA_RULE: return { recurrent_cases, recurrent_benches };
+    case WEIR_OP_GATED_DELTA_RULE:
+    case WEIR_OP_SSM_SCAN: return { recurrent_cases, recurrent_benches };
     case WEIR_OP_CODA_QUERIES:
     case WEIR_OP_CODA_COMBINE:
     case WEIR_OP_CODA_WRITE: return { coda_cases, coda_benches };

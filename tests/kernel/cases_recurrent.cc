@@ -1,4 +1,4 @@
-// Cases of the ops that carry a state along a sequence: conv1d, gated delta rule.
+// Cases of the ops that carry a state along a sequence: conv1d, gated delta rule, scan of Mamba-2.
 #include <cmath>
 
 #include "tests/kernel/cases_pages.h"
@@ -23,11 +23,12 @@ weir_recurrent_segment *recurrent_segments(
 
 Case conv1d(
     Spans spans, int64_t n_channels, int64_t n_taps, Fill fill = Fill::Normal,
-    bool is_linear = false
+    bool is_linear = false, bool has_bias = false
 )
 {
     const int64_t rows = rows_of(spans);
-    return { label("conv1d", { n_channels, n_taps, is_linear }) + text_of(spans) + suffix(fill),
+    return { label("conv1d", { n_channels, n_taps, is_linear, has_bias }) + text_of(spans) +
+                 suffix(fill),
              [=](Builder &b, bool) {
                  auto *args = b.one<weir_conv1d_args>();
                  const size_t n = (size_t)(rows * n_channels);
@@ -38,7 +39,8 @@ Case conv1d(
                            (int64_t)spans.size(),
                            n_channels,
                            n_taps,
-                           is_linear };
+                           is_linear,
+                           has_bias ? b.input((size_t)n_channels) : nullptr };
                  return args;
              },
              { (double)(rows * n_channels) * 8, (double)(rows * n_channels * n_taps) * 2 } };
@@ -50,16 +52,16 @@ struct Delta {
     int64_t pad = 0;
 };
 
-// Lanes past value_dim are zero, as the contract says.
-void clear_unused_lanes(float *state, const Delta &d)
+// Lanes of a head past `width` are zero, as the contracts say; both ops have 16 lanes, each with
+// `depth` elements.
+static_assert(WEIR_DELTA_LANES == 16 && WEIR_SSM_LANES == 16, "one layout");
+void clear_unused_lanes(float *state, int64_t n_heads, int64_t width, int64_t depth)
 {
-    const int64_t tiles = (d.value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
-    for (int64_t h = 0; h < d.n_v_heads; h++)
-        for (int64_t j = d.value_dim; j < tiles * WEIR_DELTA_LANES; j++)
-            for (int64_t i = 0; i < d.key_dim; i++)
-                state
-                    [((h * tiles + j / WEIR_DELTA_LANES) * d.key_dim + i) * WEIR_DELTA_LANES +
-                     j % WEIR_DELTA_LANES] = 0;
+    const int64_t tiles = (width + 15) / 16;
+    for (int64_t h = 0; h < n_heads; h++)
+        for (int64_t j = width; j < tiles * 16; j++)
+            for (int64_t i = 0; i < depth; i++)
+                state[((h * tiles + j / 16) * depth + i) * 16 + j % 16] = 0;
 }
 
 Case gated_delta_rule(Spans spans, Delta d)
@@ -84,7 +86,8 @@ Case gated_delta_rule(Spans spans, Delta d)
             args->b = gates + d.n_v_heads;
             args->a_neg = a_neg, args->dt_bias = b.input((size_t)d.n_v_heads);
             auto *segments = recurrent_segments(b, spans, 1, state);
-            for (size_t s = 0; s < spans.size(); s++) clear_unused_lanes(segments[s].state, d);
+            for (size_t s = 0; s < spans.size(); s++)
+                clear_unused_lanes(segments[s].state, d.n_v_heads, d.value_dim, d.key_dim);
             args->segments = segments, args->n_segments = (int64_t)spans.size(),
             args->n_k_heads = d.n_k_heads;
             args->n_v_heads = d.n_v_heads, args->key_dim = d.key_dim, args->value_dim = d.value_dim,
@@ -94,6 +97,51 @@ Case gated_delta_rule(Spans spans, Delta d)
         },
         { (double)state * 8 * (double)spans.size(), (double)(rows * state) * 7 }
     };
+}
+
+struct Ssm {
+    int64_t n_heads, n_groups, head_dim, n_state;
+    int64_t pad = 0;
+    float dt_min = 0, dt_max = INFINITY;
+};
+
+Case ssm_scan(Spans spans, Ssm d)
+{
+    const int64_t rows = rows_of(spans), tiles = (d.head_dim + WEIR_SSM_LANES - 1) / WEIR_SSM_LANES;
+    const int64_t state = d.n_heads * tiles * d.n_state * WEIR_SSM_LANES;
+    return { label("ssm_scan", { d.n_heads, d.n_groups, d.head_dim, d.n_state, d.pad }) +
+                 (d.dt_min > 0 ? "_limits" : "") + text_of(spans),
+             [=](Builder &b, bool) {
+                 auto *args = b.one<weir_ssm_scan_args>();
+                 const int64_t width = d.n_heads * d.head_dim, shared = d.n_groups * d.n_state,
+                               stride = width + 2 * shared + d.pad, dt_stride = d.n_heads + d.pad;
+                 float *xbc = b.input((size_t)(rows * stride));
+                 auto *a_neg = b.array<float>((size_t)d.n_heads);
+                 for (int64_t h = 0; h < d.n_heads; h++) a_neg[h] = -std::exp(b.normal());
+                 auto *segments = recurrent_segments(b, spans, 1, state);
+                 for (size_t s = 0; s < spans.size(); s++)
+                     clear_unused_lanes(segments[s].state, d.n_heads, d.head_dim, d.n_state);
+                 *args = { b.output((size_t)(rows * width)),
+                           xbc,
+                           xbc + width,
+                           xbc + width + shared,
+                           b.input((size_t)(rows * dt_stride), Fill::Normal, 4),
+                           a_neg,
+                           b.input((size_t)d.n_heads),
+                           b.input((size_t)d.n_heads),
+                           segments,
+                           (int64_t)spans.size(),
+                           d.n_heads,
+                           d.n_groups,
+                           d.head_dim,
+                           d.n_state,
+                           stride,
+                           dt_stride,
+                           d.dt_min,
+                           d.dt_max };
+                 return args;
+             },
+             { (double)state * 8 * (double)spans.size(), (double)(rows * state) * 5 } };
 }
 
 } // namespace
@@ -109,7 +157,9 @@ std::vector<Case> recurrent_cases(weir_op op)
                  conv1d({ { 4, 0 } }, 17, 1),
                  conv1d({ { 7, 0 }, { 1, 0 } }, 64, 2, Fill::Large),
                  conv1d({ { 5, 0 } }, 64, 3, Fill::Zero),
-                 conv1d({ { 9, 0 }, { 1, 0 } }, 300, 3, Fill::Normal, true) };
+                 conv1d({ { 9, 0 }, { 1, 0 } }, 300, 3, Fill::Normal, true),
+                 conv1d({ { 6, 0 }, { 1, 0 } }, 300, 4, Fill::Normal, false, true),
+                 conv1d({ { 5, 0 } }, 33, 2, Fill::Normal, true, true) };
     case WEIR_OP_GATED_DELTA_RULE:
         return { gated_delta_rule({ { 1, 0 } }, { 2, 4, 64, 64 }),
                  gated_delta_rule({ { 70, 0 } }, { 2, 2, 128, 128 }),
@@ -117,6 +167,14 @@ std::vector<Case> recurrent_cases(weir_op op)
                  gated_delta_rule({ { 9, 0 } }, { 2, 6, 64, 64, false, 3 }),
                  gated_delta_rule({ { 4, 0 } }, { 1, 2, 32, 24 }),
                  gated_delta_rule({ { 3, 0 } }, { 1, 1, 16, 8, true }) };
+    case WEIR_OP_SSM_SCAN:
+        return { ssm_scan({ { 1, 0 } }, { 4, 1, 64, 128 }),
+                 ssm_scan({ { 70, 0 } }, { 4, 2, 64, 128 }),
+                 ssm_scan({ { 1, 0 }, { 5, 0 }, { 2, 0 } }, { 6, 2, 80, 16, 8 }),
+                 ssm_scan({ { 9, 0 } }, { 3, 3, 24, 7, 3 }),
+                 ssm_scan({ { 4, 0 } }, { 2, 1, 8, 16, 0, 0.5f, 2 }),
+                 ssm_scan({ { 6, 0 } }, { 1, 1, 1, 1 }),
+                 ssm_scan({ { 3, 0 } }, { 2, 1, 200, 33 }) };
     default: return {};
     }
 }
@@ -128,6 +186,9 @@ std::vector<Case> recurrent_benches(weir_op op)
     case WEIR_OP_GATED_DELTA_RULE:
         return { gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128 }),
                  gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128 }) };
+    case WEIR_OP_SSM_SCAN:
+        return { ssm_scan({ { 1, 0 } }, { 48, 1, 64, 128 }),
+                 ssm_scan({ { 512, 0 } }, { 48, 1, 64, 128 }) };
     default: return {};
     }
 }

@@ -58,9 +58,13 @@ Case rmsnorm(Norm s)
                (double)(s.n_rows * s.n_groups * s.dim) * 4 } };
 }
 
-Case gated_rmsnorm(int64_t n_rows, int64_t dim, bool alias, Fill fill = Fill::Normal)
+Case gated_rmsnorm(
+    int64_t n_rows, int64_t dim, bool alias, Fill fill = Fill::Normal, int64_t n_weights = 1,
+    bool gate_first = false
+)
 {
-    return { label("gated_rmsnorm", { n_rows, dim }) + (alias ? "_alias" : "") + suffix(fill),
+    return { label("gated_rmsnorm", { n_rows, dim, n_weights, gate_first }) +
+                 (alias ? "_alias" : "") + suffix(fill),
              [=](Builder &b, bool) {
                  auto *args = b.one<weir_gated_rmsnorm_args>();
                  const size_t n = (size_t)(n_rows * dim);
@@ -68,13 +72,15 @@ Case gated_rmsnorm(int64_t n_rows, int64_t dim, bool alias, Fill fill = Fill::No
                  *args = { alias ? src : b.output(n),
                            src,
                            b.input(n, Fill::Normal, 4),
-                           b.input((size_t)dim),
+                           b.input((size_t)(n_weights * dim)),
                            n_rows,
                            dim,
-                           1e-6f };
+                           n_weights,
+                           1e-6f,
+                           gate_first };
                  return args;
              },
-             { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
+             { (double)(n_rows * dim) * (gate_first ? 20 : 12), (double)(n_rows * dim) * 12 } };
 }
 
 Case rope(
@@ -214,7 +220,12 @@ std::vector<Case> rowwise_cases(weir_op op)
                  gated_rmsnorm(5, 100, false),
                  gated_rmsnorm(3, 257, true),
                  gated_rmsnorm(4, 128, false, Fill::Zero),
-                 gated_rmsnorm(4, 128, false, Fill::Large) };
+                 gated_rmsnorm(4, 128, false, Fill::Large),
+                 gated_rmsnorm(6, 100, false, Fill::Normal, 3),
+                 gated_rmsnorm(6, 1536, true, Fill::Normal, 2, true),
+                 gated_rmsnorm(5, 33, false, Fill::Normal, 1, true),
+                 gated_rmsnorm(4, 128, false, Fill::Zero, 1, true),
+                 gated_rmsnorm(4, 128, true, Fill::Large, 4, true) };
     case WEIR_OP_ROPE:
         return { rope(0, 2, 64, 0, WEIR_ROPE_HALF_SPLIT),
                  rope(5, 3, 64, 192, WEIR_ROPE_HALF_SPLIT),
@@ -238,7 +249,9 @@ std::vector<Case> rowwise_cases(weir_op op)
                  glu(5, 101, 3, Alias::Up, Fill::Normal, WEIR_GLU_BILINEAR),
                  glu(3, 2060, 4, Alias::Gate, Fill::Normal, WEIR_GLU_CLAMPED),
                  glu(2, 256, 0, Alias::None, Fill::Large, WEIR_GLU_CLAMPED),
-                 glu(2, 77, 1, Alias::Up, Fill::Mixed, WEIR_GLU_CLAMPED) };
+                 glu(2, 77, 1, Alias::Up, Fill::Mixed, WEIR_GLU_CLAMPED),
+                 glu(3, 2060, 4, Alias::Gate, Fill::Normal, WEIR_GLU_RELU2),
+                 glu(2, 77, 1, Alias::None, Fill::Mixed, WEIR_GLU_RELU2) };
     case WEIR_OP_SIGMOID_GATE:
         return { sigmoid_gate(0, 2, 64, 0),
                  sigmoid_gate(1, 1, 1, 0),
@@ -269,7 +282,10 @@ std::vector<Case> rowwise_benches(weir_op op)
             cases.push_back(rmsnorm({ rows, 1, 1024, 0, true, false }));
             cases.push_back(rmsnorm({ rows, 8, 256, 0, false, true }));
             break;
-        case WEIR_OP_GATED_RMSNORM: cases.push_back(gated_rmsnorm(rows * 16, 128, true)); break;
+        case WEIR_OP_GATED_RMSNORM:
+            cases.push_back(gated_rmsnorm(rows * 16, 128, true));
+            cases.push_back(gated_rmsnorm(rows, 3072, true, Fill::Normal, 1, true));
+            break;
         case WEIR_OP_ROPE:
             cases.push_back(rope(rows, 8, 64, 192, WEIR_ROPE_HALF_SPLIT, 5000));
             break;

@@ -199,6 +199,7 @@ static weir_status forward(
                                                   .weight = w->norm,
                                                   .n_rows = n * heads,
                                                   .dim = shape->gdn_v_dim,
+                                                  .n_weights = 1,
                                                   .eps = (float)shape->norm_eps }
     ));
     return weir_linear(step, step->out.x, w->out, o);

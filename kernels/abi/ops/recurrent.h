@@ -1,5 +1,5 @@
 /* kernels/abi/ops/recurrent.h - ops that update a state along a sequence: conv1d,
- * gated_delta_rule. */
+ * gated_delta_rule, ssm_scan. */
 #pragma once
 #include "kernels/abi/dtype.h"
 #include "kernels/abi/marshal.h"
@@ -7,7 +7,7 @@
 /* Rows of one sequence; the sequence owns the state memory, which is updated in place. */
 typedef struct weir_recurrent_segment {
     float *conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution */
-    float *state; /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule */
+    float *state; /* as the op lays it out: see gated_delta_rule, ssm_scan */
     int32_t first_row, n_rows;
 } weir_recurrent_segment;
 
@@ -24,16 +24,17 @@ static inline const weir_recurrent_segment *weir_recurrent_segments_marshal(
     );
 }
 
-/* dst[t,c] = silu(sum_j taps[c,j] * u[t - n_taps + 1 + j, c]), without silu if is_linear; u before
- * the first row comes from the history, which is updated.
+/* dst[t,c] = silu(bias[c] + sum_j taps[c,j] * u[t - n_taps + 1 + j, c]), without silu if is_linear;
+ * u before the first row comes from the history, which is updated.
  * shapes : dst, src [T, C] contiguous, not aliased; taps [C, n_taps], the last tap multiplies the
- *          current row; n_taps <= 8 */
+ *          current row; n_taps <= 8; bias [C], NULL: none */
 typedef struct weir_conv1d_args {
     float *dst;
     const float *src, *taps;
     const weir_recurrent_segment *segments;
     int64_t n_segments, n_channels, n_taps;
     bool is_linear;
+    const float *bias;
 } weir_conv1d_args;
 
 static inline bool weir_conv1d_is_valid(const weir_conv1d_args *args)
@@ -73,6 +74,34 @@ static inline bool weir_gated_delta_rule_is_valid(const weir_gated_delta_rule_ar
 static inline void weir_gated_delta_rule_marshal(
     weir_marshaller *m, weir_gated_delta_rule_args *args
 )
+{
+    args->segments = weir_recurrent_segments_marshal(m, args->segments, args->n_segments);
+}
+
+/* The selective state space of Mamba-2 (Dao & Gu 2024), per head h with group g = h / (H / G):
+ *   d = softplus(dt + dt_bias) within dt_min .. dt_max
+ *   S <- exp(a_neg d) S + d x B^T;  out = S C + skip x
+ * shapes  : x [T, H, head_dim], b, c [T, G, n_state] inside rows of xbc_stride; dt [T, H] with
+ *           dt_stride; a_neg, dt_bias, skip [H]; out [T, H, head_dim] contiguous
+ * state   : S[i][n] (i < head_dim, n < n_state) of head h at
+ *           ((h * tiles + i / 16) * n_state + n) * 16 + i % 16, tiles = ceil(head_dim / 16); lanes
+ *           past head_dim are zero
+ * numerics: any cut of a sequence into calls gives the same bits */
+enum { WEIR_SSM_LANES = 16 };
+typedef struct weir_ssm_scan_args {
+    float *out;
+    const float *x, *b, *c, *dt, *a_neg, *dt_bias, *skip;
+    const weir_recurrent_segment *segments;
+    int64_t n_segments, n_heads, n_groups, head_dim, n_state, xbc_stride, dt_stride;
+    float dt_min, dt_max;
+} weir_ssm_scan_args;
+
+static inline bool weir_ssm_scan_is_valid(const weir_ssm_scan_args *args)
+{
+    return args->n_groups > 0 && args->n_heads > 0 && args->n_heads % args->n_groups == 0 &&
+           args->head_dim > 0 && args->n_state > 0 && args->dt_min <= args->dt_max;
+}
+static inline void weir_ssm_scan_marshal(weir_marshaller *m, weir_ssm_scan_args *args)
 {
     args->segments = weir_recurrent_segments_marshal(m, args->segments, args->n_segments);
 }

@@ -64,20 +64,22 @@ static inline void weir_rmsnorm_marshal(weir_marshaller *m, weir_rmsnorm_args *a
     weir_marshal_require(m, args->add);
 }
 
-/* dst[r,:] = weight[:] * src[r,:] / sqrt(mean(src[r,:]^2) + eps) * silu(gate[r,:])
- * The output norm of Gated DeltaNet.
- * shapes : all [n_rows, dim], contiguous
+/* dst[r,:] = weight[r % n_weights,:] * norm(src[r,:]) * silu(gate[r,:]), the output norm of Gated
+ * DeltaNet, or with gate_first weight[r % n_weights,:] * norm(src[r,:] * silu(gate[r,:])), that of
+ * Mamba-2; norm(x) = x / sqrt(mean(x^2) + eps).
+ * shapes : dst, src, gate [n_rows, dim], weight [n_weights, dim], contiguous
  * alias  : dst == src allowed */
 typedef struct weir_gated_rmsnorm_args {
     float *dst;
     const float *src, *gate, *weight;
-    int64_t n_rows, dim;
+    int64_t n_rows, dim, n_weights;
     float eps;
+    bool gate_first;
 } weir_gated_rmsnorm_args;
 
 static inline bool weir_gated_rmsnorm_is_valid(const weir_gated_rmsnorm_args *args)
 {
-    return args->n_rows >= 0 && args->dst != args->gate;
+    return args->n_rows >= 0 && args->n_weights >= 1 && args->dst != args->gate;
 }
 static inline void weir_gated_rmsnorm_marshal(weir_marshaller *m, weir_gated_rmsnorm_args *args)
 {
@@ -126,6 +128,7 @@ static inline void weir_rope_marshal(weir_marshaller *m, weir_rope_args *args)
  *   GEGLU    gelu(g) * u, gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3)))
  *   BILINEAR g * u
  *   CLAMPED  g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, limit), u' = u within -limit .. limit
+ *   RELU2    max(g, 0)^2 (So et al. 2021, Primer); up is not read
  * shapes : [T, dim], own row strides
  * alias  : dst == gate or dst == up allowed */
 typedef enum weir_glu_kind {
@@ -133,6 +136,7 @@ typedef enum weir_glu_kind {
     WEIR_GLU_GEGLU,
     WEIR_GLU_BILINEAR,
     WEIR_GLU_CLAMPED,
+    WEIR_GLU_RELU2,
 } weir_glu_kind;
 typedef struct weir_glu_args {
     float *dst;

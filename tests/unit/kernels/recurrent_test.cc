@@ -1,5 +1,5 @@
 // tests/unit/kernels/recurrent_test.cc - short convolution and gated delta rule: goldens, parity,
-// and cuts of a sequence into calls.
+// and cuts of a sequence into calls. Mamba-2's scan is in ssm_test.cc.
 #include "tests/unit/kernels/support.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Convolution convolve(
     for (int32_t n : cuts) {
         const weir_recurrent_segment segment = { result.history.data(), nullptr, row, n };
         const weir_conv1d_args args = { result.y.data(), u.data(), taps.data(), &segment, 1,
-                                        n_channels,      n_taps,   false };
+                                        n_channels,      n_taps,   false,       nullptr };
         EXPECT_EQ(run(kernel, &args), WEIR_OK);
         row += n;
     }
@@ -63,7 +63,8 @@ TEST(Conv1d, ShapesAndSegments)
          { std::pair<int64_t, int64_t>{ 1, 1 }, { 300, 4 }, { 17, 8 }, { 513, 2 } }) {
         const int64_t channels = shape.first, taps_n = shape.second;
         const Floats u = random_floats((size_t)(40 * channels), 1),
-                     taps = random_floats((size_t)(channels * taps_n), 2);
+                     taps = random_floats((size_t)(channels * taps_n), 2),
+                     bias = random_floats((size_t)channels, 4);
         const Floats start = random_floats((size_t)((taps_n - 1) * channels) * 3, 3);
         auto work = [&](const weir_kernel &kernel) {
             Floats y(u.size(), 5), history = start;
@@ -72,8 +73,11 @@ TEST(Conv1d, ShapesAndSegments)
                                                         { history.data() + each, nullptr, 5, 0 },
                                                         { history.data() + 2 * each, nullptr, 10,
                                                           30 } };
-            const weir_conv1d_args args = { y.data(), u.data(), taps.data(), segments,
-                                            3,        channels, taps_n,      taps_n == 2 };
+            const weir_conv1d_args args = {
+                y.data(), u.data(),    taps.data(),
+                segments, 3,           channels,
+                taps_n,   taps_n == 2, taps_n == 4 ? bias.data() : nullptr
+            };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             return Convolution{ y, history };
         };

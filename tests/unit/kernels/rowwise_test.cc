@@ -120,9 +120,8 @@ TEST(GatedRmsnorm, MatchesG2)
     rows.push_back(&weir_kernel_ref_gated_rmsnorm);
     for (const weir_kernel *kernel : rows) {
         Floats y(o.size());
-        const weir_gated_rmsnorm_args args = {
-            y.data(), o.data(), z.data(), w.data(), 42, 16, 1e-6f
-        };
+        const weir_gated_rmsnorm_args args = { y.data(), o.data(), z.data(), w.data(), 42,
+                                               16,       1,        1e-6f,    false };
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         expect_close(y, want, 1e-6, 1e-5, kernel->name);
     }
@@ -133,15 +132,38 @@ TEST(GatedRmsnorm, OmpMatchesRef)
     for (int64_t dim : { 1, 24, 128, 129 }) {
         const Floats src = random_floats((size_t)(7 * dim), 1, 3),
                      gate = random_floats((size_t)(7 * dim), 2, 20),
-                     w = random_floats((size_t)dim, 3);
-        expect_parity<weir_gated_rmsnorm_args>(
-            WEIR_OP_GATED_RMSNORM, src.size(), src,
-            [&](float *x) {
-                return weir_gated_rmsnorm_args{ x, x, gate.data(), w.data(), 7, dim, 1e-6f };
-            },
-            "in place " + std::to_string(dim)
-        );
+                     w = random_floats((size_t)(3 * dim), 3);
+        for (const bool gate_first : { false, true })
+            expect_parity<weir_gated_rmsnorm_args>(
+                WEIR_OP_GATED_RMSNORM, src.size(), src,
+                [&](float *x) {
+                    return weir_gated_rmsnorm_args{ x,   x, gate.data(), w.data(),  7,
+                                                    dim, 3, 1e-6f,       gate_first };
+                },
+                "in place " + std::to_string(dim)
+            );
     }
+}
+
+/* Two rows with a weight each; silu(ln 3) = 0.75 ln 3. */
+TEST(GatedRmsnorm, RefClosedForm)
+{
+    const float three = std::log(3.0f);
+    const Floats src = { 3, 4, 4, 0 }, gate = { three, three, three, 100 }, w = { 1, 2, 3, 4 };
+    Floats y(4, NAN);
+    weir_gated_rmsnorm_args args = {
+        y.data(), src.data(), gate.data(), w.data(), 2, 2, 2, 0, false
+    };
+    ASSERT_EQ(run(weir_kernel_ref_gated_rmsnorm, &args), WEIR_OK);
+    const float norm = std::sqrt(12.5f), silu = 0.75f * three, root = std::sqrt(2.0f);
+    expect_close(
+        y, { 3 / norm * silu, 8 / norm * silu, 3 * root * silu, 0 }, 0, 1e-6, "norm first"
+    );
+    args.gate_first = true;
+    ASSERT_EQ(run(weir_kernel_ref_gated_rmsnorm, &args), WEIR_OK);
+    expect_close(y, { 3 / norm, 8 / norm, 3 * root, 0 }, 0, 1e-6, "gate first");
+    args.n_weights = 0;
+    EXPECT_EQ(run(weir_kernel_ref_gated_rmsnorm, &args), WEIR_EINVAL);
 }
 
 TEST(Rope, MatchesG3)
@@ -221,8 +243,8 @@ TEST(Elementwise, OmpMatchesRef)
     for (int64_t dim : { 1, 31, 1500, 5000 }) {
         const size_t n = (size_t)(3 * (dim + 2));
         const Floats a = random_floats(n, 1, 30), b = random_floats(n, 2);
-        for (const weir_glu_kind kind :
-             { WEIR_GLU_SWIGLU, WEIR_GLU_GEGLU, WEIR_GLU_BILINEAR, WEIR_GLU_CLAMPED }) {
+        for (const weir_glu_kind kind : { WEIR_GLU_SWIGLU, WEIR_GLU_GEGLU, WEIR_GLU_BILINEAR,
+                                          WEIR_GLU_CLAMPED, WEIR_GLU_RELU2 }) {
             const int64_t stride = dim + 2;
             expect_parity<weir_glu_args>(
                 WEIR_OP_GLU, n, a,
@@ -282,6 +304,9 @@ TEST(Elementwise, RefClosedForm)
     glu.kind = WEIR_GLU_BILINEAR;
     ASSERT_EQ(run(weir_kernel_ref_glu, &glu), WEIR_OK);
     expect_close(x, { 0, 4, -4, 50, -3000 }, 0, 0, "bilinear");
+    glu.kind = WEIR_GLU_RELU2, glu.up = nullptr;
+    ASSERT_EQ(run(weir_kernel_ref_glu, &glu), WEIR_OK);
+    expect_close(x, { 0, 1, 0, 10000, 0 }, 0, 0, "relu2");
     /* sigmoid(1.702) = 0.84579577; gate and up above the limit, up below it */
     const Floats ups = { 5, 1, 30, 1, -30 }, gates = { 0, 1, 1, 1e6f, 1 };
     glu.gate = gates.data(), glu.up = ups.data();

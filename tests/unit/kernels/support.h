@@ -17,7 +17,8 @@
 #define WEIR_EACH_OP(X) \
     X(embed) X(rmsnorm) X(gated_rmsnorm) X(rope) X(glu) \
     X(sigmoid_gate) X(add) X(softcap) X(kv_write) X(kv_read) X(kv_compact) \
-    X(attention) X(attention_mass) X(conv1d) X(gated_delta_rule) X(coda_write)
+    X(attention) X(attention_mass) X(conv1d) X(gated_delta_rule) X(ssm_scan) \
+    X(coda_write)
 // clang-format on
 
 extern "C" {
