@@ -10,6 +10,9 @@
 const weir_json_limits weir_json_file = { .depth = WEIR_JSON_DEPTH,
                                           .values = 4 << 20,
                                           .keys = 4 << 20 };
+const weir_json_limits weir_json_config = {
+    .depth = WEIR_JSON_DEPTH, .values = 4 << 20, .keys = 4 << 20, .reads_infinity = true
+};
 const weir_json_limits weir_json_request = { .depth = WEIR_JSON_DEPTH,
                                              .values = WEIR_JSON_VALUES,
                                              .keys = WEIR_JSON_KEYS };
@@ -110,25 +113,31 @@ typedef weir_status (*read_bytes)(
 );
 
 static weir_status read_and_parse(
-    json_t **out, read_bytes read, const char *path, size_t limit, weir_error *error
+    json_t **out, read_bytes read, const char *path, size_t limit, const weir_json_limits *limits,
+    weir_error *error
 )
 {
     weir_buffer text = { 0 };
     weir_status status = read(&text, path, limit, error);
     if (status == WEIR_OK)
-        status = weir_json_parse(out, text.data, text.size, path, WEIR_JSON_DEPTH, error);
+        status = weir_json_parse_within(out, text.data, text.size, path, limits, error);
     weir_buffer_free(&text);
     return status;
 }
 
 weir_status weir_json_read_file(json_t **out, const char *path, size_t limit, weir_error *error)
 {
-    return read_and_parse(out, weir_file_read, path, limit, error);
+    return read_and_parse(out, weir_file_read, path, limit, &weir_json_file, error);
+}
+
+weir_status weir_json_read_config(json_t **out, const char *path, size_t limit, weir_error *error)
+{
+    return read_and_parse(out, weir_file_read, path, limit, &weir_json_config, error);
 }
 
 weir_status weir_json_read_input(json_t **out, const char *path, size_t limit, weir_error *error)
 {
-    return read_and_parse(out, weir_file_read_input, path, limit, error);
+    return read_and_parse(out, weir_file_read_input, path, limit, &weir_json_file, error);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -21,8 +21,12 @@ enum { WEIR_JSON_DEPTH = 64, WEIR_JSON_VALUES = 1 << 20, WEIR_JSON_KEYS = 1 << 1
 /* Depth of arrays and objects; values and keys in the whole document. */
 typedef struct weir_json_limits {
     size_t depth, values, keys;
+    /* Infinity and -Infinity, which Python writes, are read as DBL_MAX and -DBL_MAX: jansson has no
+     * infinities. Otherwise they are refused. */
+    bool reads_infinity;
 } weir_json_limits;
 extern const weir_json_limits weir_json_file; /* the largest tokenizer files hold 1.2M values */
+extern const weir_json_limits weir_json_config; /* config.json: reads_infinity */
 extern const weir_json_limits weir_json_request; /* requests, and JSON inside strings */
 
 /* Makes jansson allocate with weir_memory_*, so that the running thread's payer is charged for
@@ -69,6 +73,9 @@ WEIR_MUST_CHECK weir_status weir_json_parse(
  * errors : ENOTFOUND, EIO, EFORMAT, ENOMEM */
 WEIR_MUST_CHECK weir_status
 weir_json_read_file(json_t **out, const char *path, size_t limit, weir_error *error);
+/* Like weir_json_read_file, within weir_json_config. */
+WEIR_MUST_CHECK weir_status
+weir_json_read_config(json_t **out, const char *path, size_t limit, weir_error *error);
 /* Like weir_json_read_file, for a path given on a command line (weir_file_read_input). */
 WEIR_MUST_CHECK weir_status
 weir_json_read_input(json_t **out, const char *path, size_t limit, weir_error *error);

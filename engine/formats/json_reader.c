@@ -1,5 +1,6 @@
 /* engine/formats/json_reader.c - parses text into jansson values. jansson's own parser has no
  * limits, and reads past its buffer when memory runs out inside a string (2.14). */
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdint.h>
@@ -228,16 +229,30 @@ static weir_json_fault read_number(reader *r, json_t **out)
     return WEIR_JSON_FINE;
 }
 
+static bool take_word(reader *r, const char *word)
+{
+    const size_t n = strlen(word);
+    if ((size_t)(r->end - r->at) < n || memcmp(r->at, word, n) != 0) return false;
+    r->at += n;
+    return true;
+}
+
+/* Infinity and -Infinity, if the limits allow them. */
+static bool take_infinity(reader *r, double *out)
+{
+    const bool is_negative = *r->at == '-';
+    if (!r->limits->reads_infinity || !take_word(r, is_negative ? "-Infinity" : "Infinity"))
+        return false;
+    *out = is_negative ? -DBL_MAX : DBL_MAX;
+    return true;
+}
+
 static weir_json_fault read_word(reader *r, json_t **out)
 {
     static const char *const words[] = { "true", "false", "null" };
     json_t *const values[] = { json_true(), json_false(), json_null() };
-    for (size_t i = 0; i < 3; i++) {
-        const size_t n = strlen(words[i]);
-        if ((size_t)(r->end - r->at) < n || memcmp(r->at, words[i], n) != 0) continue;
-        r->at += n;
-        return made(out, values[i]);
-    }
+    for (size_t i = 0; i < 3; i++)
+        if (take_word(r, words[i])) return made(out, values[i]);
     return syntax(r, r->at < r->end ? "a value is expected" : "the text ends unexpectedly");
 }
 
@@ -344,6 +359,9 @@ static weir_json_fault read_value(reader *r, json_t **out)
     skip_space(r);
     if (++r->values > r->limits->values) return WEIR_JSON_TOO_MANY_VALUES;
     const unsigned char c = peek(r);
+    double infinity;
+    if ((c == '-' || c == 'I') && take_infinity(r, &infinity))
+        return made(out, json_real(infinity));
     if (c == '{' || c == '[') return read_container(r, out, c == '[');
     if (c == '"') return read_string(r, out);
     return c == '-' || (c >= '0' && c <= '9') ? read_number(r, out) : read_word(r, out);

@@ -81,7 +81,7 @@ static weir_status read_config(weir_tensor_directory *directory, weir_error *err
     json_t *root = NULL;
     weir_status status = WEIR_OK;
     if (weir_file_exists(path)) {
-        status = weir_json_read_file(&root, path, CONFIG_BYTES_MAX, error);
+        status = weir_json_read_config(&root, path, CONFIG_BYTES_MAX, error);
         if (status == WEIR_OK) status = weir_config_meta_add(directory, root, path, error);
     }
     json_decref(root);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cfloat>
+#include <cstring>
 #include <random>
 #include <string>
 #include <tuple>
@@ -85,9 +87,31 @@ TEST(Json, RefusesWhatIsNotStrictJson)
         "// x\n1",
         std::string("[1]\0", 4),
         "NaN",
+        "Infinity",
+        "[-Infinity]",
         "-",
     };
     for (const std::string &text : bad) EXPECT_NE(problem(text), "") << text;
+}
+
+TEST(Json, ConfigsMayHaveInfinity)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/config.json";
+    const char text[] = "{\"limits\": [0.0, Infinity, -Infinity, -1]}";
+    weir_error error = {};
+    json_t *value = nullptr;
+    ASSERT_EQ(weir_file_write_atomic(path.c_str(), text, sizeof text - 1, &error), WEIR_OK);
+    ASSERT_EQ(weir_json_read_config(&value, path.c_str(), 100, &error), WEIR_OK) << error.text;
+    const json_t *const limits = json_object_get(value, "limits");
+    EXPECT_EQ(json_real_value(json_array_get(limits, 1)), DBL_MAX);
+    EXPECT_EQ(json_real_value(json_array_get(limits, 2)), -DBL_MAX);
+    EXPECT_EQ(json_integer_value(json_array_get(limits, 3)), -1);
+    json_decref(value);
+    value = nullptr;
+    for (const char *bad : { "[Infinit", "[NaN]", "[+Infinity]", "[Infinityx]", "[-Inf]" }) {
+        ASSERT_EQ(weir_file_write_atomic(path.c_str(), bad, strlen(bad), &error), WEIR_OK);
+        EXPECT_EQ(weir_json_read_config(&value, path.c_str(), 100, &error), WEIR_EFORMAT) << bad;
+    }
 }
 
 TEST(Json, ErrorTextIsPrintable)
@@ -205,7 +229,7 @@ TEST_F(PaidJson, WritesAndSaysWhenThereIsNoRoom)
 
 TEST(Json, FaultsSayWhatIsTooMuchAndWhere)
 {
-    const weir_json_limits limits = { .depth = 3, .values = 8, .keys = 3 };
+    const weir_json_limits limits = { .depth = 3, .values = 8, .keys = 3, .reads_infinity = false };
     const auto built = [&](const std::string &text) {
         weir_json_place place = {};
         json_t *root = nullptr;
