@@ -33,7 +33,7 @@ static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS },
 static const member mask_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                     { "hf", FORM_TEXT, ONCE },
                                     { "set", FORM_TEXT, NEEDED },
-                                    { "unset", FORM_TEXT, NEEDED },
+                                    { "unset", FORM_TEXT, ONCE },
                                     { 0 } };
 static const member types_keys[] = {
     { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 }
@@ -195,6 +195,35 @@ static weir_status check_names_block(const checker *c, const weir_toml_node *nod
     return arch_unknown(c, node, "layers", "block", name, arch_key_at, blocks);
 }
 
+/* A mask, the last of which also names the layers that are not set. */
+static weir_status check_mask(const checker *c, const weir_toml_node *node, bool is_last)
+{
+    char at[2 * TEXT_LENGTH];
+    WEIR_TRY(arch_check_members(c, node, "layers] [mask", mask_keys));
+    if ((weir_toml_get(node, "unset") != NULL) != is_last)
+        return weir_error_set(
+            c->error, WEIR_ECONFIG,
+            is_last ? "%s unset is missing" : "%s unset: only the last mask has it",
+            arch_place(at, node, "layers] [mask")
+        );
+    WEIR_TRY(check_names_block(c, weir_toml_get(node, "set")));
+    return check_names_block(c, weir_toml_get(node, "unset"));
+}
+
+static weir_status check_masks(const checker *c, const weir_toml_node *node)
+{
+    const size_t n = weir_toml_size(node);
+    char at[2 * TEXT_LENGTH];
+    if (weir_toml_type_of(node) != WEIR_TOML_ARRAY) return check_mask(c, node, true);
+    if (n == 0 || n > MAX_NAMES)
+        return weir_error_set(
+            c->error, WEIR_ECONFIG, "%s mask: must be a table or a list of 1 to %d tables",
+            arch_place(at, node, "layers"), (int)MAX_NAMES
+        );
+    for (size_t i = 0; i < n; i++) WEIR_TRY(check_mask(c, weir_toml_at(node, i, NULL), i + 1 == n));
+    return WEIR_OK;
+}
+
 static weir_status check_layers(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "layers");
@@ -211,9 +240,7 @@ static weir_status check_layers(const checker *c)
                 );
             WEIR_TRY(check_names_block(c, node));
         } else if (strcmp(key, "mask") == 0) {
-            WEIR_TRY(arch_check_members(c, node, "layers] [mask", mask_keys));
-            WEIR_TRY(check_names_block(c, weir_toml_get(node, "set")));
-            WEIR_TRY(check_names_block(c, weir_toml_get(node, "unset")));
+            WEIR_TRY(check_masks(c, node));
         } else if (strcmp(key, "types") == 0) {
             WEIR_TRY(arch_check_members(c, node, "layers] [types", types_keys));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "names")));

@@ -197,12 +197,14 @@ static void bind_layer(binder *b, int64_t index)
 {
     layer *const l = &b->model->layers[index];
     const weir_layer_norms norms = weir_arch_norms(b->model->arch);
-    if (norms.before) bind_norm(b, "layer.mixer_norm", index, &l->mixer_norm);
+    const bool has_mixer = l->mixer.block->forward != NULL, has_ffn = l->ffn.block->forward != NULL;
+    if (norms.before && has_mixer) bind_norm(b, "layer.mixer_norm", index, &l->mixer_norm);
     bind_block(b, &l->mixer, index, l->mixer_weights);
-    if (norms.after) bind_norm(b, "layer.mixer_norm_after", index, &l->mixer_norm_after);
-    if (norms.before) bind_norm(b, "layer.ffn_norm", index, &l->ffn_norm);
+    if (norms.after && has_mixer)
+        bind_norm(b, "layer.mixer_norm_after", index, &l->mixer_norm_after);
+    if (norms.before && has_ffn) bind_norm(b, "layer.ffn_norm", index, &l->ffn_norm);
     bind_block(b, &l->ffn, index, l->ffn_weights);
-    if (norms.after) bind_norm(b, "layer.ffn_norm_after", index, &l->ffn_norm_after);
+    if (norms.after && has_ffn) bind_norm(b, "layer.ffn_norm_after", index, &l->ffn_norm_after);
 }
 
 /* The embedding determines the vocabulary: its rows are read from the file; a tied output matrix is

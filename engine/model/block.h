@@ -95,10 +95,11 @@ typedef struct weir_block {
     int64_t (*scratch_elements)(
         const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
     );
+    /* ---- may be NULL ------------------------------------------------------------------------- */
+    /* NULL: layers with it have no such block, and no norm for it. */
     weir_status (*forward)(
         const weir_shape *shape, const void *options, const void *weights, const weir_step *step
     );
-    /* ---- may be NULL ------------------------------------------------------------------------- */
     /* May be NULL: no KV rows. */
     weir_block_kv (*kv)(const weir_shape *shape, const void *options);
     /* Checks the options together, once all are set. Returns ECONFIG. */

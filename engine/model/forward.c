@@ -1,7 +1,7 @@
 /* engine/model/forward.c - one step: x = embed(tokens); per layer x += mixer(norm(x)), then
- * x += ffn(norm(x)); logits = output(norm(x)) for the rows that need them. An addition is fused
- * with the norm after it, so x is complete only where it is read. Scales of rows, blocks and logits
- * cost a product per embedded element: docs/decisions/0056. */
+ * x += ffn(norm(x)), or one of the two; logits = output(norm(x)) for the rows that need them. An
+ * addition is fused with the norm after it, so x is complete only where it is read. Scales of rows,
+ * blocks and logits cost a product per embedded element: docs/decisions/0056. */
 #include "engine/model/expert_cache.h"
 #include "engine/model/workspace.h"
 
@@ -83,21 +83,38 @@ static weir_status leave(const weir_model *model, weir_workspace *w, const float
     return weight != NULL ? norm(model, w->out, w->out, NULL, weight, eps, n) : WEIR_OK;
 }
 
-static weir_status run_layer(
-    const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l,
-    const float *pending
+/* A block of a layer, with its norms. */
+typedef struct layer_part {
+    const weir_block_use *use;
+    const void *weights;
+    const float *norm, *norm_after;
+} layer_part;
+
+/* Runs a block, if the layer has it; *pending becomes its output. */
+static weir_status run_part(
+    const weir_model *model, weir_workspace *w, const layer_part *part, weir_step *step,
+    const float **pending
 )
 {
-    const int64_t n = batch->n_rows;
-    const weir_block_use *const mixer = &l->mixer, *const ffn = &l->ffn;
+    const weir_block *const block = part->use->block;
+    if (block->forward == NULL) return WEIR_OK;
+    WEIR_TRY(enter(model, w, *pending, part->norm, step->n_rows, &step->in.x));
+    WEIR_TRY(block->forward(&model->shape, part->use->options, part->weights, step));
+    *pending = w->out;
+    return leave(model, w, part->norm_after, step->n_rows);
+}
+
+static weir_status run_layer(
+    const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l,
+    const float **pending
+)
+{
+    const layer_part mixer = { &l->mixer, l->mixer_weights, l->mixer_norm, l->mixer_norm_after },
+                     ffn = { &l->ffn, l->ffn_weights, l->ffn_norm, l->ffn_norm_after };
     weir_fill_layer(w, model, batch, l);
     weir_step step = weir_step_of(model, w, batch, l);
-    WEIR_TRY(enter(model, w, pending, l->mixer_norm, n, &step.in.x));
-    WEIR_TRY(mixer->block->forward(&model->shape, mixer->options, l->mixer_weights, &step));
-    WEIR_TRY(leave(model, w, l->mixer_norm_after, n));
-    WEIR_TRY(enter(model, w, w->out, l->ffn_norm, n, &step.in.x));
-    WEIR_TRY(ffn->block->forward(&model->shape, ffn->options, l->ffn_weights, &step));
-    return leave(model, w, l->ffn_norm_after, n);
+    WEIR_TRY(run_part(model, w, &mixer, &step, pending));
+    return run_part(model, w, &ffn, &step, pending);
 }
 
 weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)
@@ -105,10 +122,9 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
     const float *pending = NULL;
     show_rows(model, w, batch, -1);
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        WEIR_TRY(run_layer(model, w, batch, &model->layers[i], pending));
-        pending = w->out;
+        WEIR_TRY(run_layer(model, w, batch, &model->layers[i], &pending));
         if (batch->observe == NULL) continue;
-        WEIR_TRY(add(model, w, batch->n_rows));
+        if (pending != NULL) WEIR_TRY(add(model, w, batch->n_rows));
         pending = NULL;
         show_rows(model, w, batch, i);
     }

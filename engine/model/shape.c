@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/buffer.h"
@@ -84,6 +85,18 @@ typedef struct reader {
     weir_buffer *problems;
 } reader;
 
+/* Element N of the list LIST for a key LIST.N. */
+static bool find_element(const reader *r, char *key, weir_meta *out)
+{
+    char *const dot = strrchr(key, '.');
+    const size_t n = dot != NULL ? strspn(dot + 1, "0123456789") : 0;
+    weir_meta list;
+    if (n == 0 || n > 4 || dot[1 + n] != '\0') return false;
+    *dot = '\0';
+    return weir_tensor_directory_meta(r->directory, key, &list) && list.type == WEIR_META_ARRAY &&
+           weir_meta_at(&list, (size_t)strtoul(dot + 1, NULL, 10), out);
+}
+
 static bool read_key(const reader *r, const char *key, double *out)
 {
     char full[512];
@@ -92,7 +105,9 @@ static bool read_key(const reader *r, const char *key, double *out)
     else
         (void)snprintf(full, sizeof full, "%s", key);
     weir_meta meta;
-    return weir_tensor_directory_meta(r->directory, full, &meta) && meta_number(&meta, out);
+    return (weir_tensor_directory_meta(r->directory, full, &meta) || find_element(r, full, &meta)
+           ) &&
+           meta_number(&meta, out);
 }
 
 /* KEY or [KEYS]: the first that exists. */

@@ -1,6 +1,7 @@
 /* engine/model/shape.h - the numbers of an architecture, read from the checkpoint by the [shape]
  * table of its arch file. */
 #pragma once
+#include <float.h>
 #include <stdint.h>
 
 #include "engine/base/error.h"
@@ -37,7 +38,12 @@ extern "C" {
     X(q_lora_rank, 0, 1 << 20) /* latent attention: width of a query latent, 0: none */            \
     X(kv_lora_rank, 1, 4096) /* width of the latent of keys and values          */                 \
     X(nope_dim, 1, 4096) /* dimensions of a query head without RoPE              */                \
-    X(value_dim, 1, 4096) /* of a head's values                                   */
+    X(value_dim, 1, 4096) /* of a head's values                                   */               \
+    X(ssm_heads, 1, 4096) /* Mamba-2                                      */                       \
+    X(ssm_groups, 1, 4096) /* of heads with the same B and C               */                      \
+    X(ssm_head_dim, 1, 4096)                                                                       \
+    X(ssm_state, 1, 4096) /* columns of a head's state                    */                       \
+    X(ssm_taps, 1, 8)
 
 #define WEIR_SHAPE_NUMBERS(X)                                                                      \
     X(norm_eps, 0.0, 1.0)                                                                          \
@@ -49,7 +55,9 @@ extern "C" {
     X(attention_softcap, 0.0, 1e6) /* of scores; 0: none */                                        \
     X(attention_scale, 0.0, 1e6) /* factor of q . k; 0: 1 / sqrt(width of a query head) */         \
     X(rope_theta, 1e-3, 1e12)                                                                      \
-    X(rope_theta_local, 1e-3, 1e12) /* of layers with rope_local */
+    X(rope_theta_local, 1e-3, 1e12) /* of layers with rope_local */                                \
+    X(ssm_dt_min, 0.0, 1e6) /* limits of Mamba-2's time steps */                                   \
+    X(ssm_dt_max, 0.0, DBL_MAX) /* 0: none */
 
 typedef struct weir_shape {
 #define X(name, least, most) int64_t name;
@@ -72,7 +80,7 @@ int64_t weir_shape_integer(const weir_shape *shape, const char *name);
  *   [PATHS], hf_times = SHAPE, hf_rows = TENSOR, default = NUMBER | "SHAPE" | "SHAPE / SHAPE",
  *   power = NUMBER }
  * `hf_rows` is the number of rows of a tensor, for what config.json does not say. `power` is an
- * exponent of the value, wherever it comes from. GGUF keys get the architecture's prefix; an array
+ * exponent of the value, wherever it comes from. A key that ends with .N is element N of a list. GGUF keys get the architecture's prefix; an array
  * (per-layer heads) counts as its largest element. Entries may use earlier ones. All missing and
  * bad numbers are reported at once. */
 WEIR_MUST_CHECK weir_status weir_shape_resolve(

@@ -236,6 +236,7 @@ static weir_status plan_mixers(
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         const weir_step step = weir_step_of(model, w, &batch, l);
+        if (l->mixer.block->forward == NULL) continue;
         WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
     }
     return WEIR_OK;

@@ -165,47 +165,72 @@ int64_t head_place(const weir_shape &shape, bool tiled, int64_t h)
     return tiled ? (h % r) * shape.gdn_k_heads + h / r : h;
 }
 
-std::vector<float> read_state(const Open &open, const weir_layer_memory &memory, bool tiled)
+/* The memory of a recurrent mixer. */
+struct Recurrent {
+    int64_t channels, taps; /* of the convolution */
+    int64_t n_heads = 0, lanes = 0, depth = 0; /* a head's state: rows of `depth`, 16 lanes apart */
+    bool lanes_first = false; /* the golden has [heads, lanes, depth], else [heads, depth, lanes] */
+};
+
+Recurrent recurrent_of(const weir_shape &shape, const std::string &mixer)
 {
-    const weir_shape &shape = open.shape();
-    const int64_t tiles = (shape.gdn_v_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
+    if (mixer == "short_conv") return { shape.d_model, shape.conv_taps };
+    if (mixer == "mamba2")
+        return { shape.ssm_heads * shape.ssm_head_dim + 2 * shape.ssm_groups * shape.ssm_state,
+                 shape.ssm_taps,
+                 shape.ssm_heads,
+                 shape.ssm_head_dim,
+                 shape.ssm_state,
+                 true };
+    return { 2 * shape.gdn_k_heads * shape.gdn_k_dim + shape.gdn_v_heads * shape.gdn_v_dim,
+             shape.gdn_taps, shape.gdn_v_heads, shape.gdn_v_dim, shape.gdn_k_dim };
+}
+
+static_assert(WEIR_DELTA_LANES == WEIR_SSM_LANES, "one layout of states");
+
+std::vector<float> read_state(
+    const Open &open, const weir_layer_memory &memory, const Recurrent &r, bool tiled
+)
+{
+    const int64_t tiles = (r.lanes + WEIR_SSM_LANES - 1) / WEIR_SSM_LANES;
     const auto all =
         read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
     const float *const state = all.data() + memory.state_offset;
     std::vector<float> out;
-    for (int64_t h = 0; h < shape.gdn_v_heads; h++)
-        for (int64_t i = 0; i < shape.gdn_k_dim; i++)
-            for (int64_t j = 0; j < shape.gdn_v_dim; j++)
-                out.push_back(state
-                                  [((head_place(shape, tiled, h) * tiles + j / WEIR_DELTA_LANES) *
-                                        shape.gdn_k_dim +
-                                    i) *
-                                       WEIR_DELTA_LANES +
-                                   j % WEIR_DELTA_LANES]);
+    for (int64_t h = 0; h < r.n_heads; h++) {
+        const int64_t head = tiled ? head_place(open.shape(), true, h) : h;
+        for (int64_t k = 0; k < r.lanes * r.depth; k++) {
+            const int64_t lane = r.lanes_first ? k / r.depth : k % r.lanes,
+                          i = r.lanes_first ? k % r.depth : k / r.lanes;
+            out.push_back(
+                state
+                    [((head * tiles + lane / WEIR_SSM_LANES) * r.depth + i) * WEIR_SSM_LANES +
+                     lane % WEIR_SSM_LANES]
+            );
+        }
+    }
     return out;
 }
 
-/* Inputs of a layer's convolution: channels [0, qk) in the checkpoint's order, then those of V
- * heads. */
+/* Inputs of a layer's convolution. Tiled: channels after those of q and k are V heads in another
+ * order than the checkpoint's. */
 std::vector<float> read_history(
-    const Open &open, const weir_layer_memory &memory, bool is_short, bool tiled
+    const Open &open, const weir_layer_memory &memory, const Recurrent &r, bool tiled
 )
 {
     const weir_shape &shape = open.shape();
-    const int64_t qk = is_short ? shape.d_model : 2 * shape.gdn_k_heads * shape.gdn_k_dim,
-                  channels = is_short ? qk : qk + shape.gdn_v_heads * shape.gdn_v_dim,
-                  taps = is_short ? shape.conv_taps : shape.gdn_taps;
+    const int64_t qk = tiled ? 2 * shape.gdn_k_heads * shape.gdn_k_dim : r.channels;
     const auto all =
         read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
     const float *const history = all.data() + memory.history_offset;
     std::vector<float> out;
-    for (int64_t t = 0; t < taps - 1; t++)
-        for (int64_t c = 0; c < channels; c++) {
+    for (int64_t t = 0; t < r.taps - 1; t++)
+        for (int64_t c = 0; c < r.channels; c++) {
             int64_t from = c;
             if (c >= qk)
                 from = qk + head_place(shape, tiled, (c - qk) / shape.gdn_v_dim) * shape.gdn_v_dim +
                        (c - qk) % shape.gdn_v_dim;
-            out.push_back(history[t * channels + from]);
+            out.push_back(history[t * r.channels + from]);
         }
     return out;
 }
@@ -265,17 +290,20 @@ void check_memory(Case *c, const Open &open, const std::string &when, const std:
     const weir_model *const model = weir_engine_model(open.engine);
     for (int i = 0; i < static_cast<int>(open.shape().n_layers); i++) {
         const weir_layer_memory memory = weir_model_layer_memory(model, i);
-        const bool tiled = flag(model, i, "tiled_heads"),
-                   is_short = weir_model_layer_mixer(model, i)->name == std::string("short_conv");
+        const bool tiled = flag(model, i, "tiled_heads");
+        const Recurrent recurrent =
+            recurrent_of(open.shape(), weir_model_layer_mixer(model, i)->name);
         const auto name = [&](const char *what) {
             return format("%s.%s.%d", when.c_str(), what, i);
         };
         if (memory.kv_index >= 0) check_rows(c, open, i, when, how);
         if (memory.has_state)
-            c->want.compare(c->check, name("state"), read_state(open, memory, tiled), how);
+            c->want.compare(
+                c->check, name("state"), read_state(open, memory, recurrent, tiled), how
+            );
         if (memory.has_history)
             c->want.compare(
-                c->check, name("conv"), read_history(open, memory, is_short, tiled), how
+                c->check, name("conv"), read_history(open, memory, recurrent, tiled), how
             );
     }
 }

@@ -1,7 +1,7 @@
 /* engine/model/blocks/experts.c - a mixture of experts (Shazeer et al. 2017): a router chooses
  * n_experts_used of n_experts for each row, and their outputs are summed by its weights, with those
- * of experts that every row uses (DeepSeekMoE, Dai et al. 2024). An expert is a SwiGLU, or the
- * clamped one of gpt-oss. */
+ * of experts that every row uses (DeepSeekMoE, Dai et al. 2024). An expert is a SwiGLU, the clamped
+ * one of gpt-oss, or Nemotron-H's ReLU squared without a gate. */
 #include <string.h>
 
 #include "engine/base/array_layout.h"
@@ -10,12 +10,16 @@
 
 typedef struct options {
     int32_t scores, shared; /* weir_expert_scores, weir_expert_shared */
+    int32_t activation;
     bool normalise;
     double limit; /* of clamped SwiGLU; 0: SwiGLU */
 } options;
 
+enum { SWIGLU, RELU2 }; /* activation */
+
 static const weir_block_option option_table[] = {
     WEIR_WORD_OPTION(options, scores, "scores", "softmax sigmoid", WEIR_EXPERTS_SOFTMAX),
+    WEIR_WORD_OPTION(options, activation, "activation", "swiglu relu2", SWIGLU),
     WEIR_FLAG_OPTION(options, normalise, "normalise", true),
     WEIR_REAL_OPTION(options, limit, "limit", 0, 1e6, 0),
     WEIR_WORD_OPTION(options, shared, "shared", "none plain gated", WEIR_EXPERTS_NONE),
@@ -51,6 +55,14 @@ static bool has_shared(const void *block_options)
 {
     return ((const options *)block_options)->shared != WEIR_EXPERTS_NONE;
 }
+static bool has_gate(const void *block_options)
+{
+    return ((const options *)block_options)->activation == SWIGLU;
+}
+static bool has_shared_gate(const void *block_options)
+{
+    return has_shared(block_options) && has_gate(block_options);
+}
 static bool has_gated(const void *block_options)
 {
     return ((const options *)block_options)->shared == WEIR_EXPERTS_GATED;
@@ -65,16 +77,17 @@ static const weir_slot slots[] = {
     { WEIR_VECTOR("ffn.router_bias", weights, router_bias, experts), .optional = true },
     { WEIR_VECTOR("ffn.selection_bias", weights, selection_bias, experts), .optional = true,
       .wanted = has_sigmoid },
-    { WEIR_EXPERTS("ffn.experts.gate", weights, gate, experts, inner, model) },
+    { WEIR_EXPERTS("ffn.experts.gate", weights, gate, experts, inner, model), .wanted = has_gate },
     { WEIR_EXPERTS("ffn.experts.up", weights, up, experts, inner, model) },
     { WEIR_EXPERTS("ffn.experts.down", weights, down, experts, model, inner) },
-    { WEIR_VECTOR("ffn.experts.gate_bias", weights, gate_bias, experts, inner), .optional = true },
+    { WEIR_VECTOR("ffn.experts.gate_bias", weights, gate_bias, experts, inner), .optional = true,
+      .wanted = has_gate },
     { WEIR_VECTOR("ffn.experts.up_bias", weights, up_bias, experts, inner), .optional = true },
     { WEIR_VECTOR("ffn.experts.down_bias", weights, down_bias, experts, model), .optional = true },
     { WEIR_MATRIX("ffn.shared_gate", weights, shared_gate, one, model), .is_exact = true,
       .wanted = has_gated },
     { WEIR_MATRIX("ffn.shared.gate", weights, all_gate, shared_inner, model),
-      .wanted = has_shared },
+      .wanted = has_shared_gate },
     { WEIR_MATRIX("ffn.shared.up", weights, all_up, shared_inner, model), .wanted = has_shared },
     { WEIR_MATRIX("ffn.shared.down", weights, all_down, model, shared_inner),
       .wanted = has_shared },
@@ -86,6 +99,13 @@ static const char *const *more_shapes(const void *block_options)
 {
     static const char *const none[] = { NULL }, *const shared[] = { "d_shared", NULL };
     return has_shared(block_options) ? shared : none;
+}
+
+static weir_status check(const void *block_options, weir_error *error)
+{
+    const options *const o = block_options;
+    if (o->limit == 0.0 || has_gate(o)) return WEIR_OK;
+    return weir_error_set(error, WEIR_ECONFIG, "limit is one of SwiGLU, and activation is relu2");
 }
 
 static const char *reject(const weir_shape *shape, const void *block_options)
@@ -118,7 +138,7 @@ typedef struct memory {
     weir_matmul_group *groups; /* [min(E, n_pairs)] */
     float *x; /* [n_pairs, D] rows of pairs */
     float *y; /* [n_pairs + n, D] outputs of experts, then of shared ones; x is in the first part */
-    float *gate, *up; /* [n_pairs, I], or [n, S] */
+    float *gate, *up; /* [n_pairs, I], or [n, S]; without gates `gate` has up's product */
     int64_t n_elements;
 } memory;
 
@@ -130,7 +150,8 @@ static memory memory_of(const weir_shape *shape, const options *o, float *scratc
     memory m = { .n_pairs = n_rows * shape->n_experts_used,
                  .n_terms = shape->n_experts_used + (n_shared > 0) };
     const int64_t n_groups = n_experts < m.n_pairs ? n_experts : m.n_pairs;
-    const int64_t routed = m.n_pairs * shape->d_expert, shared = n_shared * shape->d_shared;
+    const int64_t routed = m.n_pairs * shape->d_expert, shared = n_shared * shape->d_shared,
+                  most = routed > shared ? routed : shared;
     WEIR_ARRAYS_PLACE(&arrays, m.groups, n_groups);
     WEIR_ARRAYS_PLACE(&arrays, m.logits, n_rows * n_experts);
     WEIR_ARRAYS_PLACE(&arrays, m.shared_logits, n_shared);
@@ -142,8 +163,8 @@ static memory memory_of(const weir_shape *shape, const options *o, float *scratc
     WEIR_ARRAYS_PLACE(&arrays, m.order, n_groups);
     WEIR_ARRAYS_PLACE(&arrays, m.y, (m.n_pairs + n_shared) * d);
     m.x = m.y;
-    WEIR_ARRAYS_PLACE(&arrays, m.gate, routed > shared ? routed : shared);
-    WEIR_ARRAYS_PLACE(&arrays, m.up, routed > shared ? routed : shared);
+    WEIR_ARRAYS_PLACE(&arrays, m.gate, most);
+    WEIR_ARRAYS_PLACE(&arrays, m.up, has_gate(o) ? most : 0);
     m.n_elements = (int64_t)(arrays.bytes / sizeof(float));
     return m;
 }
@@ -220,6 +241,7 @@ static weir_status gate_rows(
     const options *o, const weir_step *step, const memory *m, int64_t n_rows, int64_t width
 )
 {
+    const weir_glu_kind gated = o->limit > 0.0 ? WEIR_GLU_CLAMPED : WEIR_GLU_SWIGLU;
     return weir_glu(
         step->stream, &(weir_glu_args){ .dst = m->gate,
                                         .gate = m->gate,
@@ -229,7 +251,7 @@ static weir_status gate_rows(
                                         .dst_stride = width,
                                         .gate_stride = width,
                                         .up_stride = width,
-                                        .kind = o->limit > 0.0 ? WEIR_GLU_CLAMPED : WEIR_GLU_SWIGLU,
+                                        .kind = has_gate(o) ? gated : WEIR_GLU_RELU2,
                                         .limit = (float)o->limit }
     );
 }
@@ -259,17 +281,15 @@ static weir_status run_groups(
                               .n_rows = n_rows,
                               .n_in = d,
                               .x_stride = d,
-                              .n_outputs = 2,
-                              .outputs = { { .weight = w->gate,
-                                             .dst = m->gate,
-                                             .bias = w->gate_bias,
-                                             .dst_stride = inner_width },
-                                           { .weight = w->up,
-                                             .dst = m->up,
-                                             .bias = w->up_bias,
-                                             .dst_stride = inner_width } },
                               .n_groups = n_groups,
                               .groups = groups };
+    if (has_gate(o))
+        args.outputs[args.n_outputs++] = (weir_matmul_output
+        ){ .weight = w->gate, .dst = m->gate, .bias = w->gate_bias, .dst_stride = inner_width };
+    args.outputs[args.n_outputs++] = (weir_matmul_output){ .weight = w->up,
+                                                           .dst = has_gate(o) ? m->up : m->gate,
+                                                           .bias = w->up_bias,
+                                                           .dst_stride = inner_width };
     WEIR_TRY(weir_matmul(step->stream, &args));
     WEIR_TRY(gate_rows(o, step, m, n_rows, inner_width));
     args.x = m->gate;
@@ -320,9 +340,13 @@ static weir_status run_shared(
     const memory *m
 )
 {
-    const weir_linear_output outputs[] = { { m->gate, w->all_gate, NULL },
-                                           { m->up, w->all_up, NULL } };
-    WEIR_TRY(weir_linear_outputs(step, 2, outputs, step->in.x));
+    const weir_linear_output gated[] = { { m->gate, w->all_gate, NULL },
+                                         { m->up, w->all_up, NULL } },
+                             plain[] = { { m->gate, w->all_up, NULL } };
+    WEIR_TRY(
+        has_gate(o) ? weir_linear_outputs(step, 2, gated, step->in.x)
+                    : weir_linear_outputs(step, 1, plain, step->in.x)
+    );
     WEIR_TRY(gate_rows(o, step, m, step->n_rows, shape->d_shared));
     return weir_linear(step, m->y + m->n_pairs * shape->d_model, w->all_down, m->gate);
 }
@@ -392,6 +416,7 @@ const weir_block weir_block_experts = {
     .host_only = "experts are computed on the host only",
     .scratch_elements = scratch_elements,
     .forward = forward,
+    .check = check,
     .more_shapes = more_shapes,
     .reject = reject,
 };

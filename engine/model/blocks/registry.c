@@ -11,9 +11,13 @@
     X(mla)                                                                                         \
     X(gated_delta_net)                                                                             \
     X(short_conv)                                                                                  \
+    X(mamba2)                                                                                      \
+    X(no_mixer)                                                                                    \
     X(swiglu)                                                                                      \
     X(geglu)                                                                                       \
-    X(experts)
+    X(relu2)                                                                                       \
+    X(experts)                                                                                     \
+    X(no_ffn)
 
 #define X(name) extern const weir_block weir_block_##name;
 WEIR_BLOCKS(X)

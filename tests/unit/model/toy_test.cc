@@ -342,7 +342,7 @@ TEST_F(Toy, WhatABlockDeclaresIsChecked)
     support::write_safetensors(folder_ + "/toy.safetensors", toy_tensors(false));
     EXPECT_SAYS(why(), "tensor toy.0.norms is [2, 3, 2, 2, 2], want [2, 2, 3, 2, 2]");
     blocks_ = nullptr;
-    EXPECT_SAYS(why(), "[ffn.toy] kind 'toy_ffn' is not known; the nearest is 'swiglu'");
+    EXPECT_SAYS(why(), "[ffn.toy] kind 'toy_ffn' is not known; the nearest is 'none'");
     blocks_ = blocks;
     support::write_safetensors(folder_ + "/toy.safetensors", toy_tensors());
 }
