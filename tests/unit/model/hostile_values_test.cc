@@ -37,6 +37,7 @@ TEST_P(Config, IsRefusedByName)
     EXPECT_SAYS(engine.text(), GetParam().says);
 }
 
+const char nemotron[] = "../families/nemotron-h";
 const Wrong wrong[] = {
     { "NoHeads", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0",
       "n_heads is 0" },
@@ -162,6 +163,20 @@ const Wrong wrong[] = {
       "\"rope_theta\": 1.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}",
       "rope_theta above 1" },
     { "Window", "mistral", "\"sliding_window\": 4", "\"sliding_window\": -4", "window is -4" },
+    { "NoSsmHeads", nemotron, "\"mamba_num_heads\": 8", "\"mamba_num_heads\": 0",
+      "ssm_heads is 0" },
+    { "SsmHeadsDoNotDivide", nemotron, "\"n_groups\": 2", "\"n_groups\": 3",
+      "the heads do not divide into the groups" },
+    { "SsmWidth", nemotron, "\"ssm_state_size\": 16", "\"ssm_state_size\": 17",
+      "layers.0.mixer.in_proj.weight" },
+    { "StepLimitNegative", nemotron, "  0.0,", "  -1.0,", "ssm_dt_min is -1" },
+    { "StepLimitInfinite", nemotron, "  Infinity", "  -Infinity", "ssm_dt_max is -1.79769e+308" },
+    { "StepLimits", nemotron, "  0.0,\n  Infinity", "  2.0,\n  1.0",
+      "the upper limit of time steps is below the lower one" },
+    { "PatternShort", nemotron, "\"M-M*-\"", "\"M-M*\"", "has 4 entries for 5 layers" },
+    { "PatternOther", nemotron, "\"M-M*-\"", "\"M-M*E\"", "gives layer 4 the type 'E'" },
+    { "PatternNumber", nemotron, "\"M-M*-\"", "5", "is not a list or a text" },
+    { "OtherActivation", nemotron, "\"relu2\"", "\"silu\"", "mlp_hidden_act" },
 };
 INSTANTIATE_TEST_SUITE_P(Values, Config, ::testing::ValuesIn(wrong), [](const auto &info) {
     return std::string(info.param.name);

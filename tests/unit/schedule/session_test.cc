@@ -103,6 +103,11 @@ TEST_F(Session, ACodedConversationGoesOnAfterARestart)
 
 // The first pages of another size than the others; a file of other settings is refused with what
 // differs.
+TEST_F(Session, AConversationOfMamba2GoesOnAfterARestart)
+{
+    expect_to_go_on("../families/nemotron-h", { "kv.format=f16" }, 211);
+}
+
 TEST_F(Session, AConversationWithSinksGoesOnAfterARestart)
 {
     for (const char *const format : { "kv.format=kivi4", "kv.format=q8_0", "kv.format=turbo4" }) {
