@@ -23,38 +23,24 @@ typedef struct ggml_type {
 } ggml_type;
 
 static const ggml_type ggml_types[] = {
-    [0] = { "F32", true, WEIR_F32 },
-    [1] = { "F16", true, WEIR_F16 },
-    [2] = { "Q4_0", true, WEIR_Q4_0 },
-    [3] = { "Q4_1", true, WEIR_Q4_1 },
-    [6] = { "Q5_0", true, WEIR_Q5_0 },
-    [7] = { "Q5_1", true, WEIR_Q5_1 },
-    [8] = { "Q8_0", true, WEIR_Q8_0 },
-    [9] = { .name = "Q8_1" },
-    [10] = { "Q2_K", true, WEIR_Q2_K },
-    [11] = { "Q3_K", true, WEIR_Q3_K },
-    [12] = { "Q4_K", true, WEIR_Q4_K },
-    [13] = { "Q5_K", true, WEIR_Q5_K },
-    [14] = { "Q6_K", true, WEIR_Q6_K },
-    [15] = { .name = "Q8_K" },
-    [16] = { .name = "IQ2_XXS" },
-    [17] = { .name = "IQ2_XS" },
-    [18] = { .name = "IQ3_XXS" },
-    [19] = { .name = "IQ1_S" },
-    [20] = { "IQ4_NL", true, WEIR_IQ4_NL },
-    [21] = { .name = "IQ3_S" },
-    [22] = { .name = "IQ2_S" },
-    [23] = { "IQ4_XS", true, WEIR_IQ4_XS },
-    [24] = { "I8", true, WEIR_I8 },
-    [25] = { "I16", true, WEIR_I16 },
-    [26] = { "I32", true, WEIR_I32 },
-    [27] = { "I64", true, WEIR_I64 },
-    [28] = { "F64", true, WEIR_F64 },
-    [29] = { .name = "IQ1_M" },
-    [30] = { "BF16", true, WEIR_BF16 },
-    [34] = { .name = "TQ1_0" },
-    [35] = { .name = "TQ2_0" },
-    [39] = { "MXFP4", true, WEIR_MXFP4 },
+    [0] = { "F32", true, WEIR_F32 },          [1] = { "F16", true, WEIR_F16 },
+    [2] = { "Q4_0", true, WEIR_Q4_0 },        [3] = { "Q4_1", true, WEIR_Q4_1 },
+    [6] = { "Q5_0", true, WEIR_Q5_0 },        [7] = { "Q5_1", true, WEIR_Q5_1 },
+    [8] = { "Q8_0", true, WEIR_Q8_0 },        [9] = { .name = "Q8_1" },
+    [10] = { "Q2_K", true, WEIR_Q2_K },       [11] = { "Q3_K", true, WEIR_Q3_K },
+    [12] = { "Q4_K", true, WEIR_Q4_K },       [13] = { "Q5_K", true, WEIR_Q5_K },
+    [14] = { "Q6_K", true, WEIR_Q6_K },       [15] = { .name = "Q8_K" },
+    [16] = { "IQ2_XXS", true, WEIR_IQ2_XXS }, [17] = { "IQ2_XS", true, WEIR_IQ2_XS },
+    [18] = { "IQ3_XXS", true, WEIR_IQ3_XXS }, [19] = { "IQ1_S", true, WEIR_IQ1_S },
+    [20] = { "IQ4_NL", true, WEIR_IQ4_NL },   [21] = { "IQ3_S", true, WEIR_IQ3_S },
+    [22] = { "IQ2_S", true, WEIR_IQ2_S },     [23] = { "IQ4_XS", true, WEIR_IQ4_XS },
+    [24] = { "I8", true, WEIR_I8 },           [25] = { "I16", true, WEIR_I16 },
+    [26] = { "I32", true, WEIR_I32 },         [27] = { "I64", true, WEIR_I64 },
+    [28] = { "F64", true, WEIR_F64 },         [29] = { "IQ1_M", true, WEIR_IQ1_M },
+    [30] = { "BF16", true, WEIR_BF16 },       [34] = { "TQ1_0", true, WEIR_TQ1_0 },
+    [35] = { "TQ2_0", true, WEIR_TQ2_0 },     [39] = { "MXFP4", true, WEIR_MXFP4 },
+    [40] = { "NVFP4", true, WEIR_NVFP4 },     [41] = { "Q1_0", true, WEIR_Q1_0 },
+    [42] = { "Q2_0", true, WEIR_Q2_0 },
 };
 
 typedef struct counts {
@@ -164,7 +150,8 @@ static weir_status measure(
         return weir_gguf_bad(
             cursor, cursor->at - sizeof type,
             "tensor %s has type %" PRIu32 " (%s), which is not supported: use a file "
-            "quantised to Q4_0 .. Q8_0, Q2_K .. Q6_K, IQ4_NL, IQ4_XS or MXFP4",
+            "quantised to Q1_0 .. Q8_0, Q2_K .. Q6_K, IQ1_S .. IQ4_XS, MXFP4, NVFP4, TQ1_0 or "
+            "TQ2_0",
             label, type, listed ? ggml_types[type].name : "unknown"
         );
     tensor->dtype = ggml_types[type].dtype;

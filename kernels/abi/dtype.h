@@ -33,7 +33,19 @@
     X(Q3_K, "q3_k", 256, 110, true)                                                                \
     X(Q4_K, "q4_k", 256, 144, true)                                                                \
     X(Q5_K, "q5_k", 256, 176, true)                                                                \
-    X(Q6_K, "q6_k", 256, 210, true)
+    X(Q6_K, "q6_k", 256, 210, true)                                                                \
+    X(NVFP4, "nvfp4", 64, 36, true)                                                                \
+    X(IQ1_S, "iq1_s", 256, 50, true)                                                               \
+    X(IQ1_M, "iq1_m", 256, 56, true)                                                               \
+    X(IQ2_XXS, "iq2_xxs", 256, 66, true)                                                           \
+    X(IQ2_XS, "iq2_xs", 256, 74, true)                                                             \
+    X(IQ2_S, "iq2_s", 256, 82, true)                                                               \
+    X(IQ3_XXS, "iq3_xxs", 256, 98, true)                                                           \
+    X(IQ3_S, "iq3_s", 256, 110, true)                                                              \
+    X(TQ1_0, "tq1_0", 256, 54, true)                                                               \
+    X(TQ2_0, "tq2_0", 256, 66, true)                                                               \
+    X(Q1_0, "q1_0", 128, 18, true)                                                                 \
+    X(Q2_0, "q2_0", 64, 18, true)
 
 typedef enum weir_dtype {
 #define X(name, text, elements, bytes, quantised) WEIR_##name,

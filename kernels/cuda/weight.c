@@ -8,6 +8,7 @@
 #include "kernels/abi/convert.h"
 #include "kernels/abi/dequantise.h"
 #include "kernels/ref/dequantise.h"
+#include "kernels/ref/levels.h"
 
 enum {
     BLOCK_MAX = 256,
@@ -216,7 +217,7 @@ weir_dtype weir_cuda_dtype(weir_dtype file, bool exact)
     case WEIR_F8_E4M3:
     case WEIR_F8_E5M2:
     case WEIR_MXFP4: return WEIR_BF16;
-    default: return file;
+    default: return weir_levels_of(file) ? WEIR_F16 : file;
     }
 }
 
@@ -336,17 +337,24 @@ static weir_status pack_panel(
     return bad ? WEIR_EFORMAT : WEIR_OK;
 }
 
-static void put_dense(uint8_t *dst, weir_dtype kept, const float *values, int64_t n)
+/* Returns EFORMAT if a value is beyond f16. */
+static weir_status put_dense(uint8_t *dst, weir_dtype kept, const float *values, int64_t n)
 {
+    bool bad = false;
     switch (kept) {
     case WEIR_BF16:
         for (int64_t i = 0; i < n; i++) put_half(dst, (size_t)i, weir_bf16_from_f32(values[i]));
         break;
     case WEIR_F16:
-        for (int64_t i = 0; i < n; i++) put_half(dst, (size_t)i, weir_f16_from_f32(values[i]));
+        for (int64_t i = 0; i < n; i++) {
+            const uint16_t bits = weir_f16_from_f32(values[i]);
+            bad = bad || is_infinite_half(bits);
+            put_half(dst, (size_t)i, bits);
+        }
         break;
     default: memcpy(dst, values, (size_t)n * sizeof *values); break;
     }
+    return bad ? WEIR_EFORMAT : WEIR_OK;
 }
 
 static weir_status pack_dense_row(
@@ -360,7 +368,7 @@ static weir_status pack_dense_row(
         WEIR_TRY(
             weir_k_ref_dequantise_finite(values, source + weir_row_bytes(file, column), file, n)
         );
-        put_dense(dst + weir_row_bytes(kept, column), kept, values, n);
+        WEIR_TRY(put_dense(dst + weir_row_bytes(kept, column), kept, values, n));
     }
     memset(dst + bytes, 0, weir_cuda_row_stride(kept, n_in) - bytes);
     return WEIR_OK;

@@ -58,8 +58,9 @@ typedef struct weir_cuda_planes {
     int64_t steps;
 } weir_cuda_planes;
 
-/* The stored type: quantised types as they are, f8 and mxfp4 as bf16, f64 as f32. `exact`: what is
- * not f32 is expanded to it, since the kernels of all other types round activations. */
+/* The stored type: quantised types as they are, f8 and mxfp4 as bf16, types of kernels/ref/levels.h
+ * as f16, f64 as f32. `exact`: what is not f32 is expanded to it, since the kernels of all other
+ * types round activations. */
 weir_dtype weir_cuda_dtype(weir_dtype file, bool exact);
 
 /* Returns false for a dtype that is not quantised. Inline here and below: the kernels' library

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/abi/dequantise.h"
+#include "kernels/ref/levels.h"
 
 /* One function per plain type: `bits` is the element as stored in the file. */
 #define PLAIN(name, bits_type, value)                                                              \
@@ -46,6 +47,20 @@ BLOCKS(q4_k, 256)
 BLOCKS(q5_k, 256)
 BLOCKS(q6_k, 256)
 
+static void blocks_of_levels(
+    float *restrict dst, const unsigned char *restrict src, weir_dtype dtype, int64_t n
+)
+{
+    const weir_dtype_info info = weir_dtype_of(dtype);
+    const int8_t *const levels = weir_levels_of(dtype);
+    for (int64_t b = 0; b < n / info.block_elements; b++, dst += info.block_elements) {
+        weir_level_block block;
+        weir_levels_decode(&block, src + (size_t)b * (size_t)info.block_bytes, dtype);
+        for (int i = 0; i < info.block_elements; i++)
+            dst[i] = block.scales[i / WEIR_LEVEL_SCALE] * (float)levels[block.indices[i]];
+    }
+}
+
 weir_status weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n)
 {
     if (n < 0 || n % weir_dtype_of(dtype).block_elements != 0) return WEIR_EINVAL;
@@ -70,6 +85,18 @@ weir_status weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype,
     case WEIR_Q4_K: blocks_q4_k(dst, src, n); return WEIR_OK;
     case WEIR_Q5_K: blocks_q5_k(dst, src, n); return WEIR_OK;
     case WEIR_Q6_K: blocks_q6_k(dst, src, n); return WEIR_OK;
+    case WEIR_NVFP4:
+    case WEIR_IQ1_S:
+    case WEIR_IQ1_M:
+    case WEIR_IQ2_XXS:
+    case WEIR_IQ2_XS:
+    case WEIR_IQ2_S:
+    case WEIR_IQ3_XXS:
+    case WEIR_IQ3_S:
+    case WEIR_TQ1_0:
+    case WEIR_TQ2_0:
+    case WEIR_Q1_0:
+    case WEIR_Q2_0: blocks_of_levels(dst, src, dtype, n); return WEIR_OK;
     case WEIR_I8:
     case WEIR_I16:
     case WEIR_I32:

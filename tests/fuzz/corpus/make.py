@@ -69,6 +69,17 @@ write(
         ],
     ),
 )
+# A row of one block of each type of ggml_types with blocks.
+blocks = {2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84)}
+blocks |= {11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 16: (256, 66)}
+blocks |= {17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110)}
+blocks |= {22: (256, 82), 23: (256, 136), 29: (256, 56), 34: (256, 54), 35: (256, 66)}
+blocks |= {39: (32, 17), 40: (64, 36), 41: (128, 18), 42: (64, 18)}
+write(
+    "gguf",
+    "blocks",
+    gguf([architecture], [(f"t{kind}", [n, 1], kind, size) for kind, (n, size) in blocks.items()]),
+)
 write(
     "gguf",
     "aligned",

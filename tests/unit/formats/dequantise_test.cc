@@ -1,5 +1,5 @@
 /* Block types, 16-bit and 8-bit floats against the reference values of tests/golden/models (G25,
- * G26, G27). */
+ * G26, G27) and tests/golden/families. */
 #include "kernels/ref/dequantise.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +12,8 @@
 
 #include "engine/formats/tensor_directory.h"
 #include "kernels/abi/convert.h"
+#include "kernels/ref/grids.h"
+#include "kernels/ref/levels.h"
 
 namespace {
 
@@ -67,14 +69,23 @@ TEST(Dequantise, EveryBlockTypeIsBitExact)
     const Directory models = open("quant_blocks.safetensors"),
                     families = open("../families/quant_blocks.safetensors");
     int n_types = 0;
-    for (const Block &block :
-         { Block{ "Q4_0", WEIR_Q4_0 }, Block{ "Q4_1", WEIR_Q4_1 }, Block{ "Q5_0", WEIR_Q5_0 },
-           Block{ "Q5_1", WEIR_Q5_1 }, Block{ "Q8_0", WEIR_Q8_0 }, Block{ "Q2_K", WEIR_Q2_K },
-           Block{ "Q3_K", WEIR_Q3_K }, Block{ "Q4_K", WEIR_Q4_K }, Block{ "Q5_K", WEIR_Q5_K },
-           Block{ "Q6_K", WEIR_Q6_K }, Block{ "IQ4_NL", WEIR_IQ4_NL },
-           Block{ "IQ4_XS", WEIR_IQ4_XS }, Block{ "MXFP4", WEIR_MXFP4 } }) {
-        const Directory &golden = block.dtype == WEIR_MXFP4 ? families : models;
-        const auto raw = read<uint8_t>(golden, std::string(block.name) + ".raw");
+    for (const Block &block : { Block{ "Q4_0", WEIR_Q4_0 },       Block{ "Q4_1", WEIR_Q4_1 },
+                                Block{ "Q5_0", WEIR_Q5_0 },       Block{ "Q5_1", WEIR_Q5_1 },
+                                Block{ "Q8_0", WEIR_Q8_0 },       Block{ "Q2_K", WEIR_Q2_K },
+                                Block{ "Q3_K", WEIR_Q3_K },       Block{ "Q4_K", WEIR_Q4_K },
+                                Block{ "Q5_K", WEIR_Q5_K },       Block{ "Q6_K", WEIR_Q6_K },
+                                Block{ "IQ4_NL", WEIR_IQ4_NL },   Block{ "IQ4_XS", WEIR_IQ4_XS },
+                                Block{ "MXFP4", WEIR_MXFP4 },     Block{ "NVFP4", WEIR_NVFP4 },
+                                Block{ "IQ1_S", WEIR_IQ1_S },     Block{ "IQ1_M", WEIR_IQ1_M },
+                                Block{ "IQ2_XXS", WEIR_IQ2_XXS }, Block{ "IQ2_XS", WEIR_IQ2_XS },
+                                Block{ "IQ2_S", WEIR_IQ2_S },     Block{ "IQ3_XXS", WEIR_IQ3_XXS },
+                                Block{ "IQ3_S", WEIR_IQ3_S },     Block{ "TQ1_0", WEIR_TQ1_0 },
+                                Block{ "TQ2_0", WEIR_TQ2_0 },     Block{ "Q1_0", WEIR_Q1_0 },
+                                Block{ "Q2_0", WEIR_Q2_0 } }) {
+        const std::string raw_name = std::string(block.name) + ".raw";
+        const Directory &golden =
+            weir_tensor_directory_find(models.get(), raw_name.c_str()) ? models : families;
+        const auto raw = read<uint8_t>(golden, raw_name);
         const auto wanted = read<float>(golden, std::string(block.name) + ".f32");
         ASSERT_EQ(weir_row_bytes(block.dtype, (int64_t)wanted.size()), raw.size()) << block.name;
         /* From an odd address: file bytes are aligned to nothing. */
@@ -97,6 +108,50 @@ TEST(Dequantise, EveryBlockTypeIsBitExact)
     for (int i = 0; i < WEIR_DTYPE_COUNT; i++)
         n_quantised += weir_dtype_of((weir_dtype)i).quantised;
     EXPECT_EQ(n_types, n_quantised);
+}
+
+/* The blocks of the reference values hold few of the rows of a grid. The sums were taken from
+ * ggml's tables. */
+TEST(Dequantise, GridsAreThoseOfGgml)
+{
+    const auto sum = [](const uint16_t *grid, size_t n) {
+        std::vector<uint32_t> words(n / 2);
+        for (size_t i = 0; i < n; i += 2)
+            words[i / 2] = (uint32_t)grid[i] | (uint32_t)grid[i + 1] << 16;
+        return crc32(words);
+    };
+    EXPECT_EQ(sum(weir_grid_iq1, 2048), 0xA0911588u);
+    EXPECT_EQ(sum(weir_grid_iq2_xxs, 256), 0xD01C53F2u);
+    EXPECT_EQ(sum(weir_grid_iq2_xs, 512), 0x622E679Au);
+    EXPECT_EQ(sum(weir_grid_iq2_s, 1024), 0xF8AD4E5Eu);
+    EXPECT_EQ(sum(weir_grid_iq3_xxs, 256), 0x35D54A4Au);
+    EXPECT_EQ(sum(weir_grid_iq3_s, 512), 0x23206141u);
+}
+
+/* All bytes, also those that no quantiser writes: no index is beyond the levels of its type. */
+TEST(Dequantise, AnyBytesHaveLevels)
+{
+    std::vector<uint8_t> bytes(1 << 14);
+    for (size_t i = 0; i < bytes.size(); i++) bytes[i] = (uint8_t)(i * i * 7 + i / 256 * 31 + i);
+    int n_types = 0;
+    for (int t = 0; t < WEIR_DTYPE_COUNT; t++) {
+        const auto dtype = (weir_dtype)t;
+        const int8_t *const levels = weir_levels_of(dtype);
+        if (!levels) continue;
+        n_types++;
+        const weir_dtype_info info = weir_dtype_of(dtype);
+        for (size_t at = 0; at + (size_t)info.block_bytes <= bytes.size(); at += 13) {
+            weir_level_block block;
+            weir_levels_decode(&block, &bytes[at], dtype);
+            for (int i = 0; i < info.block_elements; i++) {
+                const int index = block.indices[i];
+                ASSERT_LT(index, WEIR_LEVELS) << info.name;
+                /* Zero is a level of FP4 and of two bits only; others have it where no index is. */
+                if (dtype >= WEIR_IQ1_S && dtype <= WEIR_IQ3_S) ASSERT_NE(levels[index], 0);
+            }
+        }
+    }
+    EXPECT_EQ(n_types, 12);
 }
 
 /* CRC-32 over all 65536 patterns, from quant_blocks.json. */

@@ -137,8 +137,19 @@ TEST(HostileGguf, Shapes)
         "not whole blocks of 256 (q4_k)"
     );
     EXPECT_SAYS(
-        gguf_problem(gguf({}, { entry("blk.0.x", { 256 }, 16, 0) }, 512)),
-        "tensor blk.0.x has type 16 (IQ2_XXS)"
+        gguf_problem(gguf({}, { entry("a", { 128, 2 }, 16, 0) }, 512)),
+        "not whole blocks of 256 (iq2_xxs)"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 192 }, 41, 0) }, 512)),
+        "not whole blocks of 128 (q1_0)"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("a", { 128 }, 40, 0) }, 71)), "tensor a takes bytes 0 to 72"
+    );
+    EXPECT_SAYS(
+        gguf_problem(gguf({}, { entry("blk.0.x", { 256 }, 15, 0) }, 512)),
+        "tensor blk.0.x has type 15 (Q8_K)"
     );
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 256 }, 4, 0) }, 512)), "type 4 (unknown)");
     EXPECT_SAYS(

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/weight.h"
+#include "kernels/ref/levels.h"
 #include "tests/unit/matmul/fixture.h"
 
 namespace weir_test {
@@ -81,6 +82,33 @@ TEST(CudaWeight, WidensWhatNoKernelReads)
             EXPECT_EQ(weir_bf16_to_f32(kept[i]), value) << "code " << (int)codes[i];
         }
     }
+}
+
+// Types of levels are kept as f16, rounded once; what f16 cannot hold is refused.
+TEST(CudaWeight, KeepsLevelsAsF16)
+{
+    int n_types = 0;
+    for (const weir_dtype dtype : quantised_dtypes()) {
+        if (!weir_levels_of(dtype)) continue;
+        n_types++;
+        ASSERT_EQ(weir_cuda_dtype(dtype, false), WEIR_F16);
+        ASSERT_EQ(weir_cuda_dtype(dtype, true), WEIR_F32);
+        const int64_t n = 512;
+        auto file = random_file(dtype, n, 9);
+        std::vector<uint16_t> kept((size_t)n);
+        std::vector<float> values((size_t)n);
+        ASSERT_EQ(weir_dequantise(values.data(), file.data(), dtype, n), WEIR_OK);
+        ASSERT_EQ(weir_cuda_pack_rows(kept.data(), WEIR_F16, file.data(), dtype, n, 0, 1), WEIR_OK);
+        for (size_t i = 0; i < kept.size(); i++)
+            ASSERT_EQ(kept[i], weir_f16_from_f32(values[i])) << weir_dtype_of(dtype).name;
+        if (dtype != WEIR_IQ3_S) continue;
+        const uint16_t large = weir_f16_from_f32(30000.0f);
+        std::memcpy(file.data() + 110, &large, 2);
+        EXPECT_EQ(
+            weir_cuda_pack_rows(kept.data(), WEIR_F16, file.data(), dtype, n, 0, 1), WEIR_EFORMAT
+        );
+    }
+    EXPECT_EQ(n_types, 12);
 }
 
 TEST(CudaWeight, TellsItsBytes)

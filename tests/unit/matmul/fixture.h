@@ -40,6 +40,24 @@ struct Stream {
     ~Stream() { weir_stream_close(stream); }
 };
 
+inline std::vector<weir_dtype> quantised_dtypes()
+{
+    std::vector<weir_dtype> dtypes;
+    for (int i = 0; i < WEIR_DTYPE_COUNT; i++)
+        if (weir_dtype_of((weir_dtype)i).quantised) dtypes.push_back((weir_dtype)i);
+    return dtypes;
+}
+
+// The scale of an IQ1_M block: its four nibbles are the high ones of the last bytes.
+inline void put_iq1_m_scale(uint8_t *block, float scale)
+{
+    const uint16_t bits = weir_f16_from_f32(scale);
+    for (int i = 0; i < 4; i++) {
+        uint8_t &byte = block[49 + 2 * i];
+        byte = (uint8_t)((byte & 15) | (bits >> (4 * i) & 15) << 4);
+    }
+}
+
 // File bytes of n elements with block scales around 0.01, finite where the type keeps them: random
 // codes, or with `bytes` these, repeated.
 inline std::vector<uint8_t> random_file(
@@ -77,7 +95,19 @@ inline std::vector<uint8_t> random_file(
         case WEIR_Q2_K: half(at + 80, d), half(at + 82, m / 16); break;
         case WEIR_Q3_K: half(at + 108, d / 8); break;
         case WEIR_Q6_K: half(at + 208, d / 64); break;
+        case WEIR_IQ1_S: half(at, d / 8); break;
+        case WEIR_IQ1_M: put_iq1_m_scale(&file[at], d / 8); break;
+        case WEIR_IQ2_XXS:
+        case WEIR_IQ2_XS:
+        case WEIR_IQ2_S:
+        case WEIR_IQ3_XXS:
+        case WEIR_IQ3_S:
         case WEIR_IQ4_XS: half(at, d / 64); break;
+        case WEIR_TQ1_0: half(at + 52, d); break;
+        case WEIR_TQ2_0: half(at + 64, d); break;
+        case WEIR_NVFP4:
+            for (size_t i = 0; i < 4; i++) file[at + i] = (uint8_t)(16 + random() % 24);
+            break;
         case WEIR_MXFP4: file[at] = (uint8_t)(118 + random() % 3); break;
         default: half(at, d); break;
         }
