@@ -1,7 +1,7 @@
 /* tools/measure/run_experts.c - weir experts: how often experts are in memory, by memory.experts.
  *
- * LRU is a stack algorithm (Mattson et al. 1970): an expert is in a cache of n slots if fewer than n
- * others were used since its last use, so one pass over a text gives the hits of every size. */
+ * LRU is a stack algorithm (Mattson et al. 1970): an expert is in a cache of n slots if fewer than
+ * n others were used since its last use, so one pass over a text gives the hits of every size. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
