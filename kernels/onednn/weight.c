@@ -84,11 +84,12 @@ static const char *implementation_of(const_dnnl_primitive_desc_t desc)
 }
 
 /* Excludes AMX kernels: oneDNN 2.6 splits their sums by the number of rows, so a row would have
- * other bits alone than batched. Must be called first. A limit from the environment is kept. */
+ * other bits alone than batched. Must be called first. A limit from the environment
+ * (ONEDNN_MAX_CPU_ISA) is replaced: bits would depend on it, and no file's numerics name it. */
 static void limit_isa(void)
 {
     static atomic_flag once = ATOMIC_FLAG_INIT;
-    if (atomic_flag_test_and_set(&once) || getenv("ONEDNN_MAX_CPU_ISA") != NULL) return;
+    if (atomic_flag_test_and_set(&once)) return;
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
