@@ -30,6 +30,7 @@ typedef struct weir_session_reads {
     int n_looked; /* kinds of files that were looked at for this prompt */
     const char *unused; /* weir_request.unused */
     bool is_refused; /* sessions.numerics refuses the session */
+    char key[WEIR_STATE_NAME + 16]; /* of the job that reads the beginning */
 } weir_session_reads;
 
 /* Everything from `prompts` on requires the exchange's lock. */
@@ -44,6 +45,7 @@ struct weir_generation {
     weir_beginning beginning; /* of all prompts; zero: none */
     weir_own_name own; /* of the request's session, and its salt */
     weir_session_reads files;
+    bool has_prompts; /* tokenised, with the beginning before them. Workers only */
     weir_prompt *prompts;
     weir_answer *answers;
 
@@ -87,8 +89,17 @@ void weir_generation_start_prompts(weir_generation *g);
 /* True if that would end something. Requires the lock. */
 bool weir_generation_is_due(const weir_generation *g, int64_t now_ns);
 
+/* generation_open.c. Worker. Makes the prompts' tokens, once the beginning was read. Returns false
+ * if that is not possible: the generation has failed. */
+bool weir_generation_read_prompts(weir_generation *g);
+
 /* session_reads.c. Worker. */
 
+/* Finds the request's state and reads its tokens; ADVANCE follows. Then the other fills the error
+ * on failure. */
+void weir_generation_open_beginning(weir_generation *g);
+WEIR_MUST_CHECK weir_status
+weir_generation_end_beginning(weir_generation *g, weir_api_error *error);
 /* Reads the next file that the prompt needs. Returns true if there is none, or if one that it
  * cannot do without could not be read (*status); false: a thread of the sessions reads, and ADVANCE
  * follows. */

@@ -104,29 +104,28 @@ static weir_status check_session(const weir_generation *g, weir_api_error *error
     );
 }
 
-static weir_status open_beginning(weir_generation *g, weir_api_error *error)
+static weir_status check_state(const weir_generation *g, weir_api_error *error)
 {
-    weir_exchange *const x = g->exchange;
-    weir_state_info info;
-    weir_error why = { 0 };
+    if (g->request.state == NULL || g->exchange->server->options.states != NULL) return WEIR_OK;
+    return weir_api_fail(
+        error, 400, "unsupported_parameter", "state",
+        "state: no database of states is served; start the server with states.dir"
+    );
+}
+
+/* The state was read. */
+static weir_status take_beginning(weir_generation *g, weir_api_error *error)
+{
     if (g->request.state == NULL) return WEIR_OK;
-    if (x->server->options.states == NULL)
-        return weir_api_fail(
-            error, 400, "unsupported_parameter", "state",
-            "state: no database of states is served; start the server with states.dir"
-        );
-    WEIR_TRY(weir_states_of_name(&info, x, g->request.state, "state"));
-    if (!weir_state_is_exact(&info) && (!g->request.cache_prompt || g->request.policy != NULL))
+    WEIR_TRY(weir_generation_end_beginning(g, error));
+    if (!weir_state_is_exact(&g->beginning.info) &&
+        (!g->request.cache_prompt || g->request.policy != NULL))
         return weir_api_bad(
             error, "state",
             "a state that is packed or merged cannot be computed again: it "
             "excludes cache_prompt false and kv_policy"
         );
-    const weir_state_service documents = weir_states_documents(x);
-    const weir_status status = weir_beginning_open(
-        &g->beginning, &documents, &info, g->own.salt[0] != '\0' ? g->own.salt : NULL, &why
-    );
-    return status == WEIR_OK ? WEIR_OK : weir_states_fail(error, status, &why);
+    return WEIR_OK;
 }
 
 static weir_status add_beginning(
@@ -177,16 +176,51 @@ static weir_status make_answers(weir_generation *g)
         answer->think.state = g->think;
         answer->want_logprobs = g->request.logprobs;
         answer->logprobs.width = (size_t)g->request.n_top_logprobs;
-        if (g->request.echo) {
-            const weir_buffer *const echo = &g->prompts[i / (size_t)g->request.n].echo;
-            answer->n_code_points = echo->size > 0 ? weir_code_points(echo->data, echo->size) : 0;
-        }
         if (!tools) continue;
         answer->tools = weir_memory_take_zero(1, sizeof *answer->tools);
         if (answer->tools == NULL) return WEIR_ENOMEM;
         answer->tools->tools = g->request.tools;
     }
     return WEIR_OK;
+}
+
+/* What they take from the prompts. */
+static void begin_answers(weir_generation *g)
+{
+    for (size_t i = 0; i < g->n_choices; i++) {
+        weir_answer *const answer = &g->answers[i];
+        const weir_buffer *const echo = &g->prompts[i / (size_t)g->request.n].echo;
+        answer->think.state = g->think;
+        if (g->request.echo)
+            answer->n_code_points = echo->size > 0 ? weir_code_points(echo->data, echo->size) : 0;
+    }
+}
+
+static weir_status make_prompts(weir_generation *g, weir_api_error *error)
+{
+    WEIR_TRY(take_beginning(g, error));
+    WEIR_TRY(read_prompts(g, error));
+    weir_openai_request_forget_prompt(&g->request);
+    begin_answers(g);
+    g->has_prompts = true;
+    return WEIR_OK;
+}
+
+bool weir_generation_read_prompts(weir_generation *g)
+{
+    weir_exchange *const x = g->exchange;
+    weir_api_error error = { 0 };
+    (void)pthread_mutex_lock(&x->lock);
+    const bool is_over = weir_generation_is_over(g) || g->cancelled;
+    (void)pthread_mutex_unlock(&x->lock);
+    if (is_over) return false;
+    const weir_status status = make_prompts(g, &error);
+    if (status == WEIR_OK) return true;
+    if (error.status == 0) weir_api_from_status(&error, status, NULL);
+    (void)pthread_mutex_lock(&x->lock);
+    if (g->failure.status == 0) g->failure = error;
+    (void)pthread_mutex_unlock(&x->lock);
+    return false;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -219,12 +253,10 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
         x, g->request.cache_salt, g->request.session != NULL ? g->request.session : ""
     );
     WEIR_TRY(check_session(g, error));
-    WEIR_TRY(open_beginning(g, error));
-    WEIR_TRY(read_prompts(g, error));
-    weir_openai_request_forget_prompt(&g->request);
+    WEIR_TRY(check_state(g, error));
     const weir_status status = make_answers(g);
     if (status != WEIR_OK) weir_api_from_status(error, status, NULL);
-    return status;
+    return status != WEIR_OK || g->request.state != NULL ? status : make_prompts(g, error);
 }
 
 static void generate(weir_exchange *x, bool chat)
@@ -245,6 +277,7 @@ static void generate(weir_exchange *x, bool chat)
     x->generation = g;
     g->cancelled = x->gone;
     (void)pthread_mutex_unlock(&x->lock);
+    if (g->request.state != NULL) weir_generation_open_beginning(g);
     weir_generation_advance(x);
 }
 

@@ -313,11 +313,17 @@ void weir_states_api_remove(weir_exchange *exchange);
 void weir_states_call_advance(weir_states_call *call); /* if what it waits for is over. Worker. */
 void weir_states_call_abandon(weir_states_call *call);
 void weir_states_call_free(weir_states_call *call); /* NULL-safe */
-/* Finds a state by the client's name: its own first, then one without an owner. Fills the error on
- * failure. */
-WEIR_MUST_CHECK weir_status weir_states_of_name(
-    weir_state_info *info, weir_exchange *exchange, const char *name, const char *param
+/* Finds a state by the client's name: its own first, then one without an owner. Any thread. */
+WEIR_MUST_CHECK weir_status weir_states_find_own(
+    weir_state_info *info, const weir_exchange *exchange, const char *name, weir_error *error
 );
+/* Fills the error for a failed search. Returns the status. */
+weir_status weir_states_name_failed(
+    weir_api_error *error, const char *name, const char *param, weir_status status,
+    const weir_error *why
+);
+/* What jobs that read the state's files have for themselves (weir_session_job.path). */
+void weir_states_key(char out[WEIR_STATE_NAME + 16], const char *name);
 /* Fills the error for a failed operation on states. Returns the status. */
 weir_status weir_states_fail(weir_api_error *error, weir_status status, const weir_error *why);
 weir_state_service weir_states_documents(weir_exchange *exchange);

@@ -164,6 +164,7 @@ void weir_generation_start_prompts(weir_generation *g)
         weir_error error = { 0 };
         weir_status status = WEIR_OK;
         if (end_at_deadline(g) || weir_generation_is_reading(g)) return;
+        if (!g->has_prompts && !weir_generation_read_prompts(g)) return;
         weir_prompt *const prompt = next_prompt(g);
         if (prompt == NULL || !weir_generation_read(g, prompt, &status, &error)) return;
         if (!start(g, prompt, status, &error)) return;

@@ -1,6 +1,7 @@
 /* engine/serve/session_reads.c - what a prompt continues from files: its session, an automatic file
- * that begins like it, its state. Threads of the sessions read them, and no worker waits meanwhile.
- * Cached sequences are asked for too, since only the engine thread knows them. */
+ * that begins like it, its state, whose tokens the prompt begins with. Threads of the sessions read
+ * them, and no worker waits meanwhile. Cached sequences are asked for too, since only the engine
+ * thread knows them. */
 #include "engine/base/log.h"
 #include "engine/serve/generation.h"
 
@@ -64,6 +65,43 @@ static bool look(weir_generation *g, const weir_prompt *prompt, int kind)
     return true;
 }
 
+/* ---- the tokens of its state ----------------------------------------------------------------- */
+/* On a thread of the sessions. */
+static weir_status open_beginning(void *user, weir_error *error)
+{
+    weir_generation *const g = user;
+    weir_exchange *const x = g->exchange;
+    const weir_state_service documents = weir_states_documents(x);
+    weir_state_info info;
+    WEIR_TRY(weir_states_find_own(&info, x, g->request.state, error));
+    return weir_beginning_open(
+        &g->beginning, &documents, &info, g->own.salt[0] != '\0' ? g->own.salt : NULL, error
+    );
+}
+
+void weir_generation_open_beginning(weir_generation *g)
+{
+    weir_states_key(g->files.key, g->request.state);
+    const weir_session_job job = {
+        .work = WEIR_SESSION_TASK, .path = g->files.key, .task = open_beginning, .reads = true
+    };
+    post(g, g->exchange->server->options.carrier, &job);
+}
+
+weir_status weir_generation_end_beginning(weir_generation *g, weir_api_error *error)
+{
+    const weir_session_job *const job = &g->files.job;
+    g->files.sessions = NULL;
+    if (job->status == WEIR_OK) return WEIR_OK;
+    if (job->status == WEIR_ECANCELED && atomic_load(&g->exchange->server->draining))
+        return weir_api_fail(
+            error, 503, NULL, NULL, "this server shuts down; send the request again"
+        );
+    if (g->beginning.info.serial > 0) return weir_states_fail(error, job->status, &job->error);
+    return weir_states_name_failed(error, g->request.state, "state", job->status, &job->error);
+}
+
+/* ---- what was read --------------------------------------------------------------------------- */
 /* If a state cannot be read, its tokens are computed when that gives the same state. Any other
  * state is required. */
 static weir_status end_state(weir_generation *g, weir_error *error)

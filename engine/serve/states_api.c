@@ -26,7 +26,6 @@ weir_status weir_states_fail(weir_api_error *out, weir_status status, const weir
 
 weir_status states_need(weir_exchange *x)
 {
-    if (x->server->options.states != NULL) return WEIR_OK;
     return weir_api_fail(
         &x->error, 501, "not_supported", NULL,
         "no database of states is served; start the server with states.dir"
@@ -74,29 +73,48 @@ static const char *client_name(const states_owner *own, const weir_state_info *i
                                                          : info->name;
 }
 
-weir_status weir_states_of_name(
-    weir_state_info *info, weir_exchange *x, const char *name, const char *param
+weir_status weir_states_find_own(
+    weir_state_info *info, const weir_exchange *x, const char *name, weir_error *error
 )
 {
     const states_owner own = states_owner_of(x);
     char whole[2 * WEIR_STATE_NAME + 2];
-    weir_error why = { 0 };
-    weir_status status = states_need(x);
-    weir_states *states = x->server->options.states;
-    if (status != WEIR_OK) return status;
-    status = WEIR_ENOTFOUND;
+    weir_states *const states = x->server->options.states;
+    weir_status status = WEIR_ENOTFOUND;
     if (own.name[0] != '\0' && strlen(name) <= WEIR_STATE_NAME) {
         (void)snprintf(whole, sizeof whole, "%s-%s", own.name, name);
-        status = weir_states_find(states, whole, info, &why);
+        status = weir_states_find(states, whole, info, error);
     }
-    if (status == WEIR_ENOTFOUND) status = weir_states_find(states, name, info, &why);
-    if (status == WEIR_OK && !states_may_see((void *)(uintptr_t)&own, info))
-        status = WEIR_ENOTFOUND; /* another client's state: as if it did not exist */
-    if (status == WEIR_ENOTFOUND)
-        return weir_api_fail(
-            &x->error, 404, "state_not_found", param, "there is no state %s", weir_quote(name).text
-        );
-    return status == WEIR_OK ? WEIR_OK : weir_states_fail(&x->error, status, &why);
+    if (status == WEIR_ENOTFOUND) status = weir_states_find(states, name, info, error);
+    /* Another client's state: as if it did not exist. */
+    return status == WEIR_OK && !states_may_see((void *)(uintptr_t)&own, info) ? WEIR_ENOTFOUND
+                                                                               : status;
+}
+
+weir_status weir_states_name_failed(
+    weir_api_error *out, const char *name, const char *param, weir_status status,
+    const weir_error *why
+)
+{
+    if (status != WEIR_ENOTFOUND) return weir_states_fail(out, status, why);
+    return weir_api_fail(
+        out, 404, "state_not_found", param, "there is no state %s", weir_quote(name).text
+    );
+}
+
+weir_status states_of_name(
+    weir_state_info *info, weir_exchange *x, const char *name, const char *param
+)
+{
+    weir_error why = { 0 };
+    const weir_status status = weir_states_find_own(info, x, name, &why);
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_states_name_failed(&x->error, name, param, status, &why);
+}
+
+void weir_states_key(char out[WEIR_STATE_NAME + 16], const char *name)
+{
+    (void)snprintf(out, WEIR_STATE_NAME + 16, "/states/%s", name);
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
@@ -126,21 +144,14 @@ void states_write_members(weir_json_out *json, const states_owner *own, const we
     weir_states_write_form(json, info);
 }
 
-weir_status states_write(weir_exchange *x, const weir_state_info *info, weir_buffer *text)
+weir_status states_write(weir_states_call *call, weir_buffer *text)
 {
-    const states_owner own = states_owner_of(x);
-    weir_buffer metadata = { 0 };
-    weir_error why = { 0 };
-    const weir_status status =
-        weir_states_metadata(x->server->options.states, info, &metadata, &why);
     weir_json_out json = { .buffer = text };
-    if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
     weir_json_open(&json, '{');
-    states_write_members(&json, &own, info);
+    states_write_members(&json, &call->owner, &call->info);
     weir_json_key(&json, "metadata");
-    weir_json_raw(&json, metadata.data, metadata.size);
+    weir_json_raw(&json, call->described.data, call->described.size);
     weir_json_close(&json, '}');
-    weir_buffer_free(&metadata);
     return json.status;
 }
 
@@ -161,14 +172,13 @@ static bool query_number(const weir_exchange *x, const char *name, int64_t fallb
     return true;
 }
 
-static weir_status list(weir_exchange *x, weir_buffer *text)
+static weir_status list(weir_states_call *call, weir_buffer *text)
 {
-    states_owner own = states_owner_of(x);
+    weir_exchange *const x = call->exchange;
     weir_state_info *infos = NULL;
     size_t n = 0, total = 0;
     int64_t limit, before;
     weir_error why = { 0 };
-    WEIR_TRY(states_need(x));
     if (!query_number(x, "limit", 100, &limit) || limit < 1 || limit > MOST_LISTED ||
         !query_number(x, "before", 0, &before))
         return weir_api_bad(
@@ -176,7 +186,7 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
             (int)MOST_LISTED
         );
     const weir_states_page page = {
-        .before = before, .most = (size_t)limit, .accepts = states_may_see, .user = &own
+        .before = before, .most = (size_t)limit, .accepts = states_may_see, .user = &call->owner
     };
     const weir_status status =
         weir_states_list(x->server->options.states, &page, &infos, &n, &total, &why);
@@ -188,7 +198,7 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     weir_json_open(&json, '[');
     for (size_t i = 0; i < n; i++) {
         weir_json_open(&json, '{');
-        states_write_members(&json, &own, &infos[i]);
+        states_write_members(&json, &call->owner, &infos[i]);
         weir_json_close(&json, '}');
     }
     weir_json_close(&json, ']');
@@ -200,21 +210,19 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     return json.status;
 }
 
-void weir_states_api_get(weir_exchange *x)
+void weir_states_api_get(weir_exchange *x) { states_call_begin(x, list); }
+
+static const char *name_of(const weir_exchange *x) { return x->path + strlen(x->route->path); }
+
+static weir_status get_one(weir_states_call *call, weir_buffer *text)
 {
-    weir_buffer text = { 0 };
-    const weir_status status = list(x, &text);
-    weir_reply_result(x, &text, status);
+    (void)text;
+    WEIR_TRY(states_of_name(&call->info, call->exchange, name_of(call->exchange), "name"));
+    states_call_describe(call, states_write);
+    return WEIR_OK;
 }
 
-void weir_states_api_get_one(weir_exchange *x)
-{
-    weir_state_info info;
-    weir_buffer text = { 0 };
-    weir_status status = weir_states_of_name(&info, x, x->path + strlen(x->route->path), "name");
-    if (status == WEIR_OK) status = states_write(x, &info, &text);
-    weir_reply_result(x, &text, status);
-}
+void weir_states_api_get_one(weir_exchange *x) { states_call_begin(x, get_one); }
 
 /* ---- removing -------------------------------------------------------------------------------- */
 static weir_status remove_it(weir_states_call *call, weir_error *error)
@@ -233,28 +241,20 @@ static weir_status write_removed(weir_states_call *call, weir_buffer *text)
     return json.status;
 }
 
-static weir_status remove_named(weir_exchange *x)
+static weir_status remove_named(weir_states_call *call, weir_buffer *text)
 {
-    const char *const name = x->path + strlen(x->route->path);
-    const states_owner own = states_owner_of(x);
-    weir_state_info info;
-    WEIR_TRY(weir_states_of_name(&info, x, name, "name"));
-    if (!may_change(&own, &info))
+    weir_exchange *const x = call->exchange;
+    const char *const name = name_of(x);
+    (void)text;
+    WEIR_TRY(states_of_name(&call->sources[0], x, name, "name"));
+    if (!may_change(&call->owner, &call->sources[0]))
         return weir_api_fail(
             &x->error, 403, "state_not_owned", "name",
             "state %s has no owner; only the operator of the server can delete it",
             weir_quote(name).text
         );
-    weir_states_call *const call = states_call_open(x);
-    if (call == NULL) return WEIR_ENOMEM;
-    call->sources[0] = info;
     states_call_do(call, remove_it, write_removed);
     return WEIR_OK;
 }
 
-void weir_states_api_remove(weir_exchange *x)
-{
-    weir_buffer none = { 0 };
-    const weir_status status = remove_named(x);
-    if (status != WEIR_OK) weir_reply_result(x, &none, status);
-}
+void weir_states_api_remove(weir_exchange *x) { states_call_begin(x, remove_named); }

@@ -1,9 +1,12 @@
 /* engine/serve/states_call.c - what operations of /v1/states wait for: a vector from the engine, or
- * a thread of the sessions that writes to the database. No worker waits meanwhile. */
+ * a thread of the sessions that reads or writes the database. No worker waits meanwhile. */
+#include <stdio.h>
+
 #include "engine/base/memory.h"
 #include "engine/serve/states_api.h"
 
-weir_states_call *states_call_open(weir_exchange *x)
+/* The exchange owns it. Returns NULL if there is no memory. */
+static weir_states_call *open_call(weir_exchange *x)
 {
     weir_states_call *const call = weir_memory_take_zero(1, sizeof *call);
     if (call == NULL) return NULL;
@@ -21,6 +24,7 @@ void weir_states_call_free(weir_states_call *call)
     weir_ids_free(&call->ids);
     weir_memory_give(call->label);
     weir_memory_give(call->metadata);
+    weir_buffer_free(&call->described);
     weir_memory_give(call);
 }
 
@@ -88,19 +92,47 @@ static weir_status do_task(void *user, weir_error *error)
     return call->task(call, error);
 }
 
-/* The tasks have one file, so that one at a time occupies a thread: the database lets one write. */
-void states_call_do(weir_states_call *call, states_task *task, states_next *next)
+static const char log_file[] = "/states.log";
+
+/* `file`: tasks that have the same one occupy a thread one at a time. */
+static void wait_for(
+    weir_states_call *call, const char *file, bool reads, states_task *task, states_next *next
+)
 {
     weir_exchange *const x = call->exchange;
     call->task = task;
     call->job = (weir_session_job){ .work = WEIR_SESSION_TASK,
-                                    .path = "/states",
+                                    .path = file,
                                     .task = do_task,
+                                    .reads = reads,
                                     .payer = weir_exchange_payer(x),
                                     .done = on_done,
                                     .user = call };
     begin_wait(call, next);
     weir_sessions_post(x->server->options.carrier, &call->job);
+}
+
+/* The database lets one write. */
+void states_call_do(weir_states_call *call, states_task *task, states_next *next)
+{
+    wait_for(call, "/states", false, task, next);
+}
+
+weir_status states_describe(weir_states_call *call, weir_error *error)
+{
+    return weir_states_metadata(
+        call->exchange->server->options.states, &call->info, &call->described, error
+    );
+}
+
+void states_call_describe(weir_states_call *call, states_next *next)
+{
+    wait_for(call, log_file, true, states_describe, next);
+}
+
+static weir_status refresh(weir_states_call *call, weir_error *error)
+{
+    return weir_states_refresh(call->exchange->server->options.states, error);
 }
 
 /* How that ended which it waited for. */
@@ -119,7 +151,7 @@ static weir_status result_of(weir_states_call *call)
     return weir_states_fail(&x->error, status, has_vector ? &why : &call->job.error);
 }
 
-void states_call_reply(weir_states_call *call, weir_status status, weir_buffer *text)
+static void reply(weir_states_call *call, weir_status status, weir_buffer *text)
 {
     if (status != WEIR_OK || !call->is_waiting) weir_reply_result(call->exchange, text, status);
 }
@@ -131,7 +163,22 @@ void weir_states_call_advance(weir_states_call *call)
     call->is_waiting = false;
     weir_status status = result_of(call);
     if (status == WEIR_OK) status = call->next(call, &text);
-    states_call_reply(call, status, &text);
+    reply(call, status, &text);
+}
+
+void states_call_begin(weir_exchange *x, states_next *next)
+{
+    weir_buffer text = { 0 };
+    weir_states *const states = x->server->options.states;
+    weir_states_call *const call = states != NULL ? open_call(x) : NULL;
+    if (call == NULL) {
+        const weir_status status = states != NULL ? WEIR_ENOMEM : states_need(x);
+        weir_reply_result(x, &text, status);
+    } else if (weir_states_is_current(states)) {
+        reply(call, next(call, &text), &text);
+    } else {
+        wait_for(call, log_file, true, refresh, next);
+    }
 }
 
 void weir_states_call_abandon(weir_states_call *call)

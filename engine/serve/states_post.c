@@ -9,26 +9,18 @@
 
 enum { MOST_FOUND = 100 };
 
+typedef weir_status begin_operation(weir_states_call *call, const json_t *root, weir_buffer *text);
+
 /* Reads the body and begins the operation, which replies at once or waits. */
-static void post(
-    weir_exchange *x,
-    weir_status (*begin)(weir_states_call *call, const json_t *root, weir_buffer *text)
-)
+static weir_status read_body(weir_states_call *call, weir_buffer *text, begin_operation *begin)
 {
+    weir_exchange *const x = call->exchange;
     json_t *root = NULL;
-    weir_buffer text = { 0 };
-    weir_status status = states_need(x);
-    if (status == WEIR_OK)
-        status = weir_json_read(
-            &root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error
-        );
-    weir_states_call *const call = status == WEIR_OK ? states_call_open(x) : NULL;
-    if (status == WEIR_OK) status = call != NULL ? begin(call, root, &text) : WEIR_ENOMEM;
+    weir_status status =
+        weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    if (status == WEIR_OK) status = begin(call, root, text);
     json_decref(root);
-    if (call != NULL)
-        states_call_reply(call, status, &text);
-    else
-        weir_reply_result(x, &text, status);
+    return status;
 }
 
 /* Reads the label and the metadata of a new state. */
@@ -62,24 +54,20 @@ static weir_status check_ids(weir_states_call *call, bool given, const char *par
 }
 
 /* ---- adding ---------------------------------------------------------------------------------- */
-static weir_status write_added(weir_states_call *call, weir_buffer *text)
-{
-    return states_write(call->exchange, &call->info, text);
-}
-
 static weir_status add_it(weir_states_call *call, weir_error *error)
 {
     const weir_state_service documents = weir_states_documents(call->exchange);
     const weir_document document = states_document(call);
-    return weir_state_service_add(
-        &documents, &document, call->embedding.vector, &call->info, error
+    WEIR_TRY(
+        weir_state_service_add(&documents, &document, call->embedding.vector, &call->info, error)
     );
+    return states_describe(call, error);
 }
 
 static weir_status add_computed(weir_states_call *call, weir_buffer *text)
 {
     (void)text;
-    states_call_do(call, add_it, write_added);
+    states_call_do(call, add_it, states_write);
     return WEIR_OK;
 }
 
@@ -89,6 +77,7 @@ static weir_status begin_adding(weir_states_call *call, const json_t *root, weir
     const weir_state_service documents = weir_states_documents(x);
     bool given = false;
     weir_error why = { 0 };
+    (void)text;
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE));
     WEIR_TRY(read_label(call, root));
     WEIR_TRY(weir_text_ids(&call->ids, &given, x->server, root, &x->error));
@@ -96,10 +85,17 @@ static weir_status begin_adding(weir_states_call *call, const json_t *root, weir
     const weir_document document = states_document(call);
     const weir_status found = weir_state_service_find(&documents, &document, &call->info, &why);
     if (found == WEIR_ENOTFOUND) return states_call_embed(call, true, add_computed);
-    return found == WEIR_OK ? write_added(call, text) : weir_states_fail(&x->error, found, &why);
+    if (found != WEIR_OK) return weir_states_fail(&x->error, found, &why);
+    states_call_describe(call, states_write);
+    return WEIR_OK;
 }
 
-void weir_states_api_post(weir_exchange *x) { post(x, begin_adding); }
+static weir_status post_state(weir_states_call *call, weir_buffer *text)
+{
+    return read_body(call, text, begin_adding);
+}
+
+void weir_states_api_post(weir_exchange *x) { states_call_begin(x, post_state); }
 
 /* ---- queries --------------------------------------------------------------------------------- */
 static weir_status read_vector(float *vector, const json_t *list, size_t dim, weir_api_error *error)
@@ -203,7 +199,12 @@ static weir_status begin_query(weir_states_call *call, const json_t *root, weir_
     return vector != NULL ? route_vector(call, vector, text) : route_question(call, root);
 }
 
-void weir_states_api_query(weir_exchange *x) { post(x, begin_query); }
+static weir_status post_query(weir_states_call *call, weir_buffer *text)
+{
+    return read_body(call, text, begin_query);
+}
+
+void weir_states_api_query(weir_exchange *x) { states_call_begin(x, post_query); }
 
 /* ---- merging --------------------------------------------------------------------------------- */
 static void write_counts(
@@ -222,7 +223,7 @@ static weir_status write_merged(weir_states_call *call, weir_buffer *text)
 {
     const weir_state_merged *const m = &call->merged;
     weir_buffer state = { 0 };
-    weir_status status = states_write(call->exchange, &call->info, &state);
+    weir_status status = states_write(call, &state);
     if (status == WEIR_OK) {
         weir_json_out json = { .buffer = text };
         weir_json_open(&json, '{');
@@ -249,7 +250,8 @@ static weir_status merge_them(weir_states_call *call, weir_error *error)
                                .label = call->label,
                                .metadata = call->metadata,
                                .owner = call->owner.name[0] != '\0' ? call->owner.name : NULL };
-    return weir_state_service_merge(&documents, &merge, &call->info, &call->merged, error);
+    WEIR_TRY(weir_state_service_merge(&documents, &merge, &call->info, &call->merged, error));
+    return states_describe(call, error);
 }
 
 static weir_status begin_merging(weir_states_call *call, const json_t *root, weir_buffer *text)
@@ -263,10 +265,15 @@ static weir_status begin_merging(weir_states_call *call, const json_t *root, wei
         WEIR_TRY(weir_field_text(root, keys[i], &names[i], &x->error));
         if (names[i] == NULL)
             return weir_api_bad(&x->error, keys[i], "%s is missing: the name of a state", keys[i]);
-        WEIR_TRY(weir_states_of_name(&call->sources[i], x, names[i], keys[i]));
+        WEIR_TRY(states_of_name(&call->sources[i], x, names[i], keys[i]));
     }
     states_call_do(call, merge_them, write_merged);
     return WEIR_OK;
 }
 
-void weir_states_api_merge(weir_exchange *x) { post(x, begin_merging); }
+static weir_status post_merge(weir_states_call *call, weir_buffer *text)
+{
+    return read_body(call, text, begin_merging);
+}
+
+void weir_states_api_merge(weir_exchange *x) { states_call_begin(x, post_merge); }

@@ -54,7 +54,7 @@ static bool saves(const weir_session_job *job)
 /* A task saves through other jobs, which it waits for: it counts as none. */
 static bool is_for_savers(const weir_session_job *job)
 {
-    return saves(job) || job->work == WEIR_SESSION_TASK;
+    return saves(job) || (job->work == WEIR_SESSION_TASK && !job->reads);
 }
 
 static bool fills_pages(const weir_session_job *job) { return moves_sequence(job) && !saves(job); }

@@ -92,9 +92,10 @@ struct weir_session_job {
     const char *name, *path, *salt;
     const int32_t *tokens; /* [n_tokens] */
     int32_t n_tokens;
-    /* TASK: work on other files, done by a thread that saves. It may call functions that do other
-     * jobs on its thread. */
+    /* TASK: work on other files, done by a thread that saves unless it only `reads`. It may call
+     * functions that do other jobs on its thread. */
     weir_status (*task)(void *user, weir_error *error);
+    bool reads;
     struct weir_payer *payer; /* of the memory that the work takes; may be NULL */
     /* Called once, on a thread of the sessions, the engine thread or that of weir_sessions_cancel;
      * no lock is held. Must not block. The job may be freed there. */

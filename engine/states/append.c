@@ -1,6 +1,6 @@
-/* engine/states/append.c - the log on disk: reads complete records, appends, compacts. An
- * incomplete record is damaged if a complete one follows; otherwise it is being written, or its
- * writer was killed: readers wait for more, the next writer cuts it off. */
+/* engine/states/append.c - the log on disk: reads complete records, appends. An incomplete record
+ * is damaged if a complete one follows; otherwise it is being written, or its writer was killed:
+ * readers wait for more, the next writer cuts it off. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -54,8 +54,8 @@ static weir_status read_at(
     return WEIR_OK;
 }
 
-/* True if the file that has the log's name is not the one that is open here, or is shorter than
- * what was read of it. */
+/* True if no log is open, or the file that has its name is another one, or is shorter than what was
+ * read of it. */
 static bool is_replaced(const weir_states *s, const struct stat *named)
 {
     struct stat own;
@@ -141,52 +141,61 @@ static bool apply(
     return *status == WEIR_OK;
 }
 
+/* Applies n records from the memory; the first is `next` in the log. n_bad: since the last good
+ * one. */
+static weir_status apply_records(
+    weir_states *s, const unsigned char *memory, int64_t n, int64_t next, int64_t *n_bad
+)
+{
+    const size_t bytes = state_record_bytes(s->header.kind.dim);
+    weir_status status = WEIR_OK;
+    (void)pthread_rwlock_wrlock(&s->lock);
+    for (int64_t i = 0; i < n && status == WEIR_OK; i++) {
+        const unsigned char *const at = memory + (size_t)i * bytes;
+        state_record record;
+        if (state_record_decode(&record, at, &s->header) &&
+            apply(s, &record, at, next + i, &status)) {
+            s->n_damaged += *n_bad;
+            *n_bad = 0;
+            s->n_records = next + i + 1;
+        } else
+            ++*n_bad;
+    }
+    (void)pthread_rwlock_unlock(&s->lock);
+    return status;
+}
+
 /* Reads complete records from the first that is not in the index yet. */
 static weir_status read_records(
     weir_states *s, int64_t n_whole, unsigned char *memory, size_t room, weir_error *error
 )
 {
     const size_t bytes = state_record_bytes(s->header.kind.dim);
-    int64_t n_bad = 0; /* since the last good one */
+    const int64_t most = (int64_t)(room / bytes);
+    int64_t n_bad = 0;
     for (int64_t next = s->n_records; next < n_whole;) {
-        const int64_t n =
-            n_whole - next < (int64_t)(room / bytes) ? n_whole - next : (int64_t)(room / bytes);
+        const int64_t n = n_whole - next < most ? n_whole - next : most;
         WEIR_TRY(read_at(s, s->log, memory, (size_t)n * bytes, at_record(s, next), error));
-        for (int64_t i = 0; i < n; i++, next++) {
-            const unsigned char *const at = memory + (size_t)i * bytes;
-            weir_status status = WEIR_OK;
-            state_record record;
-            if (!state_record_decode(&record, at, &s->header) ||
-                !apply(s, &record, at, next, &status)) {
-                if (status != WEIR_OK)
-                    return weir_error_set(
-                        error, status,
-                        "%s: no memory for the %" PRId64
-                        " states of this database (memory.host; of a server states.memory)",
-                        s->folder, n_whole
-                    );
-                n_bad++;
-                continue;
-            }
-            s->n_damaged += n_bad;
-            n_bad = 0;
-            s->n_records = next + 1;
-        }
+        const weir_status status = apply_records(s, memory, n, next, &n_bad);
+        if (status != WEIR_OK)
+            return weir_error_set(
+                error, status,
+                "%s: no memory for the %" PRId64
+                " states of this database (memory.host; of a server states.memory)",
+                s->folder, n_whole
+            );
+        next += n;
     }
     return WEIR_OK;
 }
 
-static weir_status read_log(weir_states *s, weir_error *error)
+/* What follows in the log that is open. */
+static weir_status read_on(weir_states *s, weir_error *error)
 {
-    char path[PATH_MAX];
-    struct stat named;
-    WEIR_TRY(state_log_path(path, s->folder, error));
-    if (stat(path, &named) != 0 && errno != ENOENT) return fail(s, "look for", error);
-    if (s->log < 0 || stat(path, &named) != 0 || is_replaced(s, &named))
-        WEIR_TRY(open_log(s, path, error));
-    if (fstat(s->log, &named) != 0) return fail(s, "look at", error);
+    struct stat own;
+    if (fstat(s->log, &own) != 0) return fail(s, "look at", error);
     const size_t bytes = state_record_bytes(s->header.kind.dim);
-    const int64_t n_whole = (named.st_size - STATE_HEADER) / (int64_t)bytes;
+    const int64_t n_whole = (own.st_size - STATE_HEADER) / (int64_t)bytes;
     if (n_whole <= s->n_records) return WEIR_OK;
     const int64_t left = n_whole - s->n_records,
                   fit = bytes < PIECE_BYTES ? PIECE_BYTES / (int64_t)bytes : 1;
@@ -199,21 +208,70 @@ static weir_status read_log(weir_states *s, weir_error *error)
     return status;
 }
 
+/* Moves what was read of the log that replaces the other. Lock held. */
+static void take_over(weir_states *s, weir_states *fresh)
+{
+    close_log(s);
+    if (s->header.id == 0) s->header = fresh->header; /* which others read without the lock */
+    s->log = fresh->log;
+    s->index = fresh->index;
+    s->n_records = fresh->n_records;
+    s->n_damaged = fresh->n_damaged;
+    s->next_serial = fresh->next_serial;
+    fresh->log = -1;
+    fresh->index = (state_index){ 0 };
+}
+
+/* Reads a log that replaced the one that is open, while others use the index of that one. If there
+ * is no memory for both, they wait. */
+static weir_status read_anew(weir_states *s, const char *path, weir_error *error)
+{
+    weir_states fresh = { .folder = s->folder,
+                          .log = -1,
+                          .guard = s->guard,
+                          .header = s->header,
+                          .index = { .dim = s->index.dim, .payer = s->index.payer } };
+    (void)pthread_rwlock_init(&fresh.lock, NULL);
+    weir_status status = open_log(&fresh, path, error);
+    if (status == WEIR_OK) status = read_on(&fresh, error);
+    (void)pthread_rwlock_wrlock(&s->lock);
+    if (status == WEIR_ENOMEM && fresh.log >= 0) {
+        close_log(s);
+        status = read_on(&fresh, error);
+    }
+    if (status == WEIR_OK) take_over(s, &fresh);
+    (void)pthread_rwlock_unlock(&s->lock);
+    close_log(&fresh);
+    (void)pthread_rwlock_destroy(&fresh.lock);
+    return status;
+}
+
+static weir_status read_log(weir_states *s, weir_error *error)
+{
+    char path[PATH_MAX];
+    struct stat named;
+    WEIR_TRY(state_log_path(path, s->folder, error));
+    const bool is_there = stat(path, &named) == 0;
+    if (!is_there && errno != ENOENT) return fail(s, "look for", error);
+    if (!is_there || is_replaced(s, &named)) return read_anew(s, path, error);
+    return read_on(s, error);
+}
+
 weir_status state_log_read(weir_states *states, weir_error *error)
 {
+    (void)pthread_mutex_lock(&states->reading);
     const weir_status status = read_log(states, error);
-    /* The index is incomplete: the next call starts again. */
-    if (status != WEIR_OK) close_log(states);
+    (void)pthread_mutex_unlock(&states->reading);
     return status;
 }
 
 weir_status state_log_record(
-    const weir_states *states, const state_entry *entry, unsigned char *memory, state_record *out,
-    weir_error *error
+    const weir_states *states, int fd, const state_entry *entry, unsigned char *memory,
+    state_record *out, weir_error *error
 )
 {
     const size_t bytes = state_record_bytes(states->header.kind.dim);
-    WEIR_TRY(read_at(states, states->log, memory, bytes, at_record(states, entry->record), error));
+    WEIR_TRY(read_at(states, fd, memory, bytes, at_record(states, entry->record), error));
     if (state_record_decode(out, memory, &states->header) && out->info.serial == entry->info.serial)
         return WEIR_OK;
     return weir_error_set(
@@ -284,10 +342,14 @@ weir_status state_log_append(
 }
 
 /* ---- writing anew ---------------------------------------------------------------------------- */
-bool state_log_wants_compacting(const weir_states *states)
+bool state_log_wants_compacting(weir_states *states)
 {
     enum { LEAST = 64 };
-    return states->n_damaged > 0 || states->n_records > 2 * (int64_t)states->index.n_live + LEAST;
+    (void)pthread_rwlock_rdlock(&states->lock);
+    const bool wants =
+        states->n_damaged > 0 || states->n_records > 2 * (int64_t)states->index.n_live + LEAST;
+    (void)pthread_rwlock_unlock(&states->lock);
+    return wants;
 }
 
 static weir_status copy_live(const weir_states *s, int fd, unsigned char *memory, weir_error *error)
@@ -303,31 +365,40 @@ static weir_status copy_live(const weir_states *s, int fd, unsigned char *memory
         const state_entry *const entry = state_index_at(&s->index, i);
         state_record record;
         if (!entry->is_live) continue;
-        WEIR_TRY(state_log_record(s, entry, memory, &record, error));
+        WEIR_TRY(state_log_record(s, s->log, entry, memory, &record, error));
         if (!write_at(fd, memory, bytes, at_record(s, n++))) return fail(s, "write anew", error);
     }
     return WEIR_OK;
 }
 
-weir_status state_log_compact(weir_states *states, weir_error *error)
+static weir_status compact(weir_states *s, unsigned char *memory, weir_error *error)
 {
     char path[PATH_MAX];
     weir_new_file file;
-    const size_t bytes = state_record_bytes(states->header.kind.dim);
-    unsigned char *const memory = weir_memory_take(bytes);
-    if (memory == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);
-    weir_status status = state_log_path(path, states->folder, error);
+    const size_t bytes = state_record_bytes(s->header.kind.dim);
+    weir_status status = state_log_path(path, s->folder, error);
     if (status == WEIR_OK)
-        status =
-            weir_new_file_open(&file, path, STATE_HEADER + states->index.n_live * bytes, error);
+        status = weir_new_file_open(&file, path, STATE_HEADER + s->index.n_live * bytes, error);
     if (status == WEIR_OK) {
-        status = copy_live(states, file.fd, memory, error);
+        status = copy_live(s, file.fd, memory, error);
         if (status == WEIR_OK)
             status = weir_new_file_keep(&file, error);
         else
             weir_new_file_drop(&file);
     }
+    return status == WEIR_OK ? read_log(s, error) : status;
+}
+
+/* Others use the index of the old log meanwhile, which only a thread that has `reading` changes.
+ * Nobody appends: the writer has the guard. */
+weir_status state_log_compact(weir_states *states, weir_error *error)
+{
+    unsigned char *const memory = weir_memory_take(state_record_bytes(states->header.kind.dim));
+    if (memory == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);
+    (void)pthread_mutex_lock(&states->reading);
+    const weir_status status = compact(states, memory, error);
+    (void)pthread_mutex_unlock(&states->reading);
     weir_memory_give(memory);
-    return status == WEIR_OK ? state_log_read(states, error) : status;
+    return status;
 }

@@ -1,9 +1,13 @@
-/* engine/states/query.c - queries by name, source, page and vector. Any thread; reads the disk only
- * for the updates of other processes. */
+/* engine/states/query.c - queries by name, source, page and vector. Any thread. All read the log if
+ * other processes have changed it; metadata and payloads are on disk. No lock is held meanwhile
+ * that queries of an unchanged log wait for. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/formats/json.h"
 #include "engine/states/states_internal.h"
@@ -14,14 +18,25 @@ static weir_status look(weir_states *s, weir_error *error)
     (void)pthread_rwlock_rdlock(&s->lock);
     if (state_log_is_current(s)) return WEIR_OK;
     (void)pthread_rwlock_unlock(&s->lock);
-    (void)pthread_rwlock_wrlock(&s->lock);
-    const weir_status status = state_log_read(s, error);
-    (void)pthread_rwlock_unlock(&s->lock);
-    if (status == WEIR_OK) (void)pthread_rwlock_rdlock(&s->lock);
-    return status;
+    WEIR_TRY(state_log_read(s, error));
+    (void)pthread_rwlock_rdlock(&s->lock);
+    return WEIR_OK;
 }
 
 static void leave(weir_states *s) { (void)pthread_rwlock_unlock(&s->lock); }
+
+bool weir_states_is_current(weir_states *states)
+{
+    (void)pthread_rwlock_rdlock(&states->lock);
+    const bool is_current = state_log_is_current(states);
+    leave(states);
+    return is_current;
+}
+
+weir_status weir_states_refresh(weir_states *states, weir_error *error)
+{
+    return state_log_read(states, error);
+}
 
 weir_status state_metadata_check(const char *metadata, size_t n, weir_error *error)
 {
@@ -110,44 +125,65 @@ weir_status weir_states_find_source(
                  );
 }
 
-static weir_status read_metadata(
-    const weir_states *s, const weir_state_info *info, weir_buffer *out, unsigned char *memory,
+/* The metadata of a record; "{}" if it has none. */
+static weir_status take_metadata(
+    const weir_states *s, const state_record *record, weir_buffer *out, const char *name,
     weir_error *error
 )
 {
-    const state_entry *const entry = state_index_serial(&s->index, info->serial);
-    state_record record;
-    if (entry == NULL) return not_found(s, info->name, error);
-    WEIR_TRY(state_log_record(s, entry, memory, &record, error));
     weir_status status = WEIR_OK;
-    if (record.n_metadata > 0)
-        status = state_metadata_check(record.metadata, record.n_metadata, NULL);
+    if (record->n_metadata > 0)
+        status = state_metadata_check(record->metadata, record->n_metadata, NULL);
     if (status != WEIR_OK && status != WEIR_ENOMEM)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: the metadata of state %s is no JSON object", s->folder,
-            info->name
+            error, WEIR_EFORMAT, "%s: the metadata of state %s is no JSON object", s->folder, name
         );
     if (status == WEIR_OK)
-        status = record.n_metadata > 0 ? weir_buffer_add(out, record.metadata, record.n_metadata)
-                                       : weir_buffer_text(out, "{}");
-    return status == WEIR_OK ? WEIR_OK
-                             : weir_error_set(
-                                   error, status, "%s: no memory for the metadata of state %s",
-                                   s->folder, info->name
-                               );
+        status = record->n_metadata > 0 ? weir_buffer_add(out, record->metadata, record->n_metadata)
+                                        : weir_buffer_text(out, "{}");
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(
+                     error, status, "%s: no memory for the metadata of state %s", s->folder, name
+                 );
+}
+
+/* Finds the entry and opens the log once more: that of `log` may be closed when another process
+ * replaces the file. */
+static weir_status open_record(
+    weir_states *s, const weir_state_info *info, state_entry *found, int *fd, weir_error *error
+)
+{
+    WEIR_TRY(look(s, error));
+    const state_entry *const entry = state_index_serial(&s->index, info->serial);
+    const bool is_there = entry != NULL;
+    if (is_there) {
+        *found = *entry;
+        *fd = fcntl(s->log, F_DUPFD_CLOEXEC, 0);
+    }
+    leave(s);
+    if (!is_there) return not_found(s, info->name, error);
+    if (*fd >= 0) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EIO, "%s: cannot open the log once more: %s", s->folder, strerror(errno)
+    );
 }
 
 weir_status weir_states_metadata(
     weir_states *states, const weir_state_info *info, weir_buffer *out, weir_error *error
 )
 {
-    WEIR_TRY(look(states, error));
+    state_entry entry;
+    state_record record;
+    int fd;
+    WEIR_TRY(open_record(states, info, &entry, &fd, error));
     unsigned char *const memory = weir_memory_take(state_record_bytes(states->header.kind.dim));
-    const weir_status status =
+    weir_status status =
         memory != NULL
-            ? read_metadata(states, info, out, memory, error)
+            ? state_log_record(states, fd, &entry, memory, &record, error)
             : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for metadata", states->folder);
-    leave(states);
+    if (status == WEIR_OK) status = take_metadata(states, &record, out, info->name, error);
+    (void)close(fd);
     weir_memory_give(memory);
     return status;
 }

@@ -59,9 +59,7 @@ static weir_status begin(weir_states *s, weir_error *error)
     (void)pthread_mutex_lock(&s->writer);
     weir_status status = take_guard(s->guard, s->folder, error);
     if (status == WEIR_OK) {
-        (void)pthread_rwlock_wrlock(&s->lock);
         status = state_log_read(s, error);
-        (void)pthread_rwlock_unlock(&s->lock);
         if (status != WEIR_OK) (void)flock(s->guard, LOCK_UN);
     }
     if (status != WEIR_OK) (void)pthread_mutex_unlock(&s->writer);
@@ -187,6 +185,7 @@ weir_status weir_states_open(
                         .index.payer = options->payer,
                         .disk = options->disk };
     (void)pthread_mutex_init(&s->writer, NULL);
+    (void)pthread_mutex_init(&s->reading, NULL);
     (void)pthread_rwlock_init(&s->lock, NULL);
     weir_status status = open_states(s, options, error);
     if (status == WEIR_OK) status = check_model(s, options->model, error);
@@ -204,6 +203,7 @@ void weir_states_close(weir_states *states)
     if (states->log >= 0) (void)close(states->log);
     if (states->guard >= 0) (void)close(states->guard);
     (void)pthread_rwlock_destroy(&states->lock);
+    (void)pthread_mutex_destroy(&states->reading);
     (void)pthread_mutex_destroy(&states->writer);
     free(states->folder);
     free(states);
@@ -275,13 +275,9 @@ static weir_status append(weir_states *s, const state_record *record, weir_error
     const int fd = open(path, O_RDWR | O_CLOEXEC); /* a reader may close that of `log` */
     if (fd < 0)
         return weir_error_set(error, WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
-    weir_status status = state_log_write(s, fd, end, record, true, error);
+    const weir_status status = state_log_write(s, fd, end, record, true, error);
     (void)close(fd);
-    if (status != WEIR_OK) return status;
-    (void)pthread_rwlock_wrlock(&s->lock);
-    status = state_log_read(s, error);
-    (void)pthread_rwlock_unlock(&s->lock);
-    return status;
+    return status == WEIR_OK ? state_log_read(s, error) : status;
 }
 
 /* Bytes that one more file may take; 0: no limit. */
@@ -339,11 +335,10 @@ weir_status weir_states_add(
 static void compact(weir_states *s)
 {
     weir_error why = { 0 };
-    weir_status status = WEIR_OK;
-    (void)pthread_rwlock_wrlock(&s->lock);
-    if (s->n_damaged == 0 && state_log_wants_compacting(s)) status = state_log_compact(s, &why);
+    (void)pthread_rwlock_rdlock(&s->lock);
+    const bool is_damaged = s->n_damaged > 0;
     (void)pthread_rwlock_unlock(&s->lock);
-    if (status != WEIR_OK)
+    if (!is_damaged && state_log_wants_compacting(s) && state_log_compact(s, &why) != WEIR_OK)
         weir_log(WEIR_LOG_WARNING, "%s: the log cannot be compacted: %s", s->folder, why.text);
 }
 

@@ -125,6 +125,12 @@ WEIR_MUST_CHECK weir_status
 weir_states_remove(weir_states *states, const char *name, weir_error *error);
 
 /* ---- listing --------------------------------------------------------------------------------- */
+/* True if the log is as it was read: no function below reads it, but weir_states_metadata. Reads no
+ * file. */
+bool weir_states_is_current(weir_states *states);
+/* Reads what other processes have changed, as all functions below do first. */
+WEIR_MUST_CHECK weir_status weir_states_refresh(weir_states *states, weir_error *error);
+
 WEIR_MUST_CHECK weir_status
 weir_states_find(weir_states *states, const char *name, weir_state_info *out, weir_error *error);
 /* The newest state with this owner (NULL: none) made from this source, computed with numerics of

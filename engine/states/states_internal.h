@@ -110,7 +110,12 @@ struct weir_states {
     int64_t disk; /* cap of all session files; 0: none */
     /* One thread adds or removes at a time, and holds the guard. */
     pthread_mutex_t writer;
-    pthread_rwlock_t lock; /* guards log, index and what depends on them */
+    /* One thread reads new records of the log, or replaces it, at a time; taken after `writer`. It
+     * reads what `lock` guards without that. */
+    pthread_mutex_t reading;
+    /* Guards log, index and what depends on them. Not held over reads and writes of files, unless
+     * there is no memory for a second index. */
+    pthread_rwlock_t lock;
 };
 
 /* ---- query.c: what is given ---------------------------------------------------------------- */
@@ -121,18 +126,18 @@ WEIR_MUST_CHECK weir_status state_vector_check(
     const weir_states *states, const float *vector, double *length, weir_error *error
 );
 
-/* ---- append.c: the log on the disk. Who calls these holds the writer's locks, and `lock` for
- * writing.  */
+/* ---- append.c: the log on the disk. Who calls these does not hold `lock`, unless that is said. */
 WEIR_MUST_CHECK weir_status
 state_log_path(char path[PATH_MAX], const char *folder, weir_error *error);
-/* Reads new records of the log into the index. */
+/* Reads new records of the log into the index, which keeps what it has on failure. Any thread. */
 WEIR_MUST_CHECK weir_status state_log_read(weir_states *states, weir_error *error);
 /* with the lock held, for reading or writing */
 bool state_log_is_current(const weir_states *states);
-/* Encodes the record of an entry into memory [state_record_bytes] and checks it. */
+/* Reads the record of an entry from the log, open here as `fd`, into memory [state_record_bytes],
+ * and checks it. */
 WEIR_MUST_CHECK weir_status state_log_record(
-    const weir_states *states, const state_entry *entry, unsigned char *memory, state_record *out,
-    weir_error *error
+    const weir_states *states, int fd, const state_entry *entry, unsigned char *memory,
+    state_record *out, weir_error *error
 );
 /* Where the next record goes; with the lock held, for reading or writing. */
 int64_t state_log_end(const weir_states *states);
@@ -146,9 +151,9 @@ WEIR_MUST_CHECK weir_status state_log_write(
 WEIR_MUST_CHECK weir_status
 state_log_append(weir_states *states, const state_record *record, bool syncs, weir_error *error);
 WEIR_MUST_CHECK weir_status state_log_sync(const weir_states *states, weir_error *error);
-/* Replaces the log by a new file with the live entries only. */
+/* Replaces the log by a new file with the live entries only. The writer calls it. */
 WEIR_MUST_CHECK weir_status state_log_compact(weir_states *states, weir_error *error);
-bool state_log_wants_compacting(const weir_states *states);
+bool state_log_wants_compacting(weir_states *states);
 
 /* ---- folder.c: session files ----------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status state_file_path(

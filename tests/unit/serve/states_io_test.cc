@@ -1,7 +1,9 @@
 // The whole server over the demo model with one worker and a database of states, while the engine
-// or the disk hangs under what is added, asked or removed: everything else is answered meanwhile.
+// or the disk hangs under what is added, asked, read or removed: everything else is answered
+// meanwhile.
 #include <fcntl.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "engine/base/clock.h"
@@ -10,20 +12,36 @@
 
 namespace {
 
-std::atomic<support::Gate *> syncs{ nullptr }; /* of the log */
+std::atomic<support::Gate *> syncs{ nullptr }, log_reads{ nullptr }; /* of the log */
+
+void pass_for_log(int fd, const std::atomic<support::Gate *> &at)
+{
+    char path[4096] = "";
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    support::Gate *const gate = at;
+    if (gate != nullptr && readlink(link.c_str(), path, sizeof path - 1) > 0 &&
+        std::string(path).find("states.log") != std::string::npos)
+        gate->pass();
+}
 
 } // namespace
 
 /* In front of libc's. */
 extern "C" int fsync(int fd)
 {
-    char path[4096] = "";
-    const std::string link = "/proc/self/fd/" + std::to_string(fd);
-    support::Gate *const gate = syncs;
-    if (gate != nullptr && readlink(link.c_str(), path, sizeof path - 1) > 0 &&
-        std::string(path).find("states.log") != std::string::npos)
-        gate->pass();
+    pass_for_log(fd, syncs);
     return static_cast<int>(syscall(SYS_fsync, fd));
+}
+
+extern "C" ssize_t pread(int fd, void *bytes, size_t n, off_t at)
+{
+    pass_for_log(fd, log_reads);
+    return syscall(SYS_pread64, fd, bytes, n, at);
+}
+
+extern "C" ssize_t __pread_chk(int fd, void *bytes, size_t n, off_t at, size_t)
+{
+    return pread(fd, bytes, n, at);
 }
 
 namespace {
@@ -66,8 +84,8 @@ class StatesIo : public talk_fixture::Talks {
     }
     void TearDown() override
     {
-        file_gate::writes = nullptr;
-        syncs = nullptr;
+        file_gate::writes = file_gate::small_reads = nullptr;
+        syncs = log_reads = nullptr;
         stop();
     }
     void start(const char *more = "batch.queue=16")
@@ -92,6 +110,35 @@ class StatesIo : public talk_fixture::Talks {
         EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text.substr(0, 400);
     }
     std::string list() const { return request("GET", "/v1/states", ""); }
+    int begin_getting(const std::string &path) const
+    {
+        return http::begin(weir_server_port(server_), "GET", path, "", "");
+    }
+    int begin_continuing(const std::string &id) const
+    {
+        return begin("/v1/completions", R"({"prompt":"x","state":")" + id + R"(","max_tokens":2})");
+    }
+    static weir_status copy_first(void *user, const char *path, int64_t, weir_error *)
+    {
+        std::error_code why;
+        std::filesystem::copy_file(*static_cast<const std::string *>(user), path, why);
+        return why ? WEIR_EIO : WEIR_OK;
+    }
+    /* As another process does. */
+    void add_elsewhere(const char *label)
+    {
+        weir_states *other = nullptr;
+        weir_error error = {};
+        const weir_states_options options = { folder_.c_str(), nullptr, true, nullptr, 0 };
+        ASSERT_EQ(weir_states_open(&other, &options, &error), WEIR_OK) << error.text;
+        std::string first = folder_ + "/first.1.session";
+        weir_new_state state = {};
+        state.label = label;
+        state.write = copy_first;
+        state.user = &first;
+        EXPECT_EQ(weir_states_add(other, &state, nullptr, &error), WEIR_OK) << error.text;
+        weir_states_close(other);
+    }
     bool lists(const std::string &id) const
     {
         return list().find("\"id\":\"" + id + "\"") != std::string::npos;
@@ -160,6 +207,83 @@ TEST_F(StatesIo, ALogThatHangsStopsNoRequest)
     expect_ok(removing);
     EXPECT_FALSE(disk.was_late) << "a request waited for the log";
     EXPECT_FALSE(lists("first"));
+}
+
+TEST_F(StatesIo, AStateWhoseFileHangsStopsNoRequest)
+{
+    start();
+    add("first");
+    support::Gate disk;
+    file_gate::small_reads = &disk;
+    const int one = begin_continuing("first"), other = begin_continuing("first");
+    ASSERT_TRUE(disk.wait_until_reached());
+    ASSERT_TRUE(wait_for_jobs(1)) << "it waits for the same file, on no thread";
+    expect_worker_is_free();
+    EXPECT_GT(chat(8).n_prompt, 400);
+    expect_ok(begin_asking());
+    expect_ok(begin_getting("/v1/states/first"));
+    disk.open();
+    expect_ok(one);
+    expect_ok(other);
+    EXPECT_FALSE(disk.was_late) << "a request waited for the state";
+    EXPECT_NE(end(begin_continuing("none")).find("state_not_found"), std::string::npos);
+}
+
+TEST_F(StatesIo, AStateThatCannotBeReadInTimeIs408)
+{
+    start();
+    add("first");
+    support::Gate disk;
+    file_gate::small_reads = &disk;
+    const int one =
+        begin("/v1/completions", R"({"prompt":"x","state":"first","max_tokens":2,"timeout":0.2})");
+    ASSERT_TRUE(disk.wait_until_reached());
+    expect_worker_is_free();
+    std::thread later([&] { (void)poll(nullptr, 0, 1500), disk.open(); });
+    const std::string text = end(one);
+    later.join();
+    EXPECT_EQ(0u, text.find("HTTP/1.1 408")) << text;
+    EXPECT_NE(text.find("\"choices\""), std::string::npos) << text;
+}
+
+TEST_F(StatesIo, MetadataThatHangStopNoRequest)
+{
+    start();
+    add("first");
+    support::Gate disk;
+    log_reads = &disk;
+    const int one = begin_getting("/v1/states/first");
+    ASSERT_TRUE(disk.wait_until_reached());
+    expect_worker_is_free();
+    expect_ok(begin_asking());
+    expect_ok(begin_continuing("first"));
+    disk.open();
+    const std::string text = end(one);
+    EXPECT_NE(text.find("\"metadata\":{}"), std::string::npos) << text;
+    EXPECT_FALSE(disk.was_late) << "a request waited for the log";
+}
+
+TEST_F(StatesIo, ARecordOfAnotherProcessThatHangsStopsNoWorker)
+{
+    start();
+    add("first");
+    add_elsewhere("second");
+    support::Gate disk;
+    log_reads = &disk;
+    const int listing = begin_getting("/v1/states"), again = begin_getting("/v1/states"),
+              removing = begin_removing("second");
+    ASSERT_TRUE(disk.wait_until_reached());
+    for (int i = 0; i < 3; i++) expect_worker();
+    EXPECT_GT(chat(8).n_prompt, 400);
+    disk.open();
+    for (const int fd : { listing, again }) {
+        const std::string text = end(fd);
+        EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text;
+        EXPECT_NE(text.find("\"id\":\"first\""), std::string::npos) << text;
+    }
+    expect_ok(removing);
+    EXPECT_FALSE(disk.was_late) << "a request waited for the log";
+    EXPECT_FALSE(lists("second"));
 }
 
 TEST_F(StatesIo, AComputationThatWaitsStopsNoRequest)
