@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/formats/printable.h"
 #include "engine/model/bind_internal.h"
 
 /* A slot of the model itself. */
@@ -20,6 +21,29 @@ static wanted model_slot(const binder *b, const char *slot, int64_t layer, int64
 }
 
 /* ---- matrices and vectors -------------------------------------------------------------------- */
+/* NVFP4 may have a factor of the whole tensor in a tensor of its own, X.scale or X.weight.scale
+ * beside X.weight, which nothing here applies. Returns it, unless it is 1; else NULL. */
+static const weir_tensor *factor_of(const binder *b, const weir_tensor *tensor)
+{
+    static const char weight[] = ".weight", *const ends[] = { ".scale", ".weight.scale" };
+    const size_t length = strlen(tensor->name), n = sizeof weight - 1;
+    if (tensor->dtype != WEIR_NVFP4 || length <= n || length > INT32_MAX ||
+        strcmp(tensor->name + length - n, weight) != 0)
+        return NULL;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char name[WEIR_NAME_BYTES + sizeof ".scale"];
+        if (snprintf(name, sizeof name, "%.*s%s", (int)(length - n), tensor->name, ends[i]) >=
+            (int)sizeof name)
+            continue;
+        const weir_tensor *const found = weir_tensor_directory_find(b->model->directory, name);
+        float factor = 0;
+        if (found != NULL && found->dtype == WEIR_F32 && found->bytes == sizeof factor)
+            memcpy(&factor, found->data, sizeof factor);
+        if (found != NULL && !(factor >= 1.0f && factor <= 1.0f)) return found;
+    }
+    return NULL;
+}
+
 /* Plans the next matrix of the model. Returns NULL if it cannot be packed (reported). */
 static const weir_weight *add_matrix(binder *b, const wanted *w, const part *from, int64_t expert)
 {
@@ -34,6 +58,14 @@ static const weir_weight *add_matrix(binder *b, const wanted *w, const part *fro
     weir_weight *const weight = &model->weights[model->n_matrices];
     if (from->change != TRANSFORM_NONE) {
         weir_bind_problem(b, "tensor %s: a matrix cannot be transformed", from->tensor->name);
+        return NULL;
+    }
+    const weir_tensor *const factor = factor_of(b, from->tensor);
+    if (factor != NULL) {
+        weir_bind_problem(
+            b, "tensor %s: %s multiplies it, which is not supported: use a file of another type",
+            from->tensor->name, factor->name
+        );
         return NULL;
     }
     const weir_activations activations = w->is_exact ? WEIR_ACTIVATIONS_F32 : model->activations;

@@ -4,6 +4,7 @@
  * All sets give the same bits: integers are exact everywhere (nothing saturates), and lanes_fma
  * rounds once, also where the machine has no FMA.
  *
+ *   lanes_codes_bits  (code >> shift) & mask of each byte, or << -shift
  *   lanes_start     the sum before the first product: -zero * sum of activations, 0 with minima
  *   lanes_begin     a part of that sum; lanes_dot adds four products in each lane
  *   lanes_end       the sum with a part of at most LANES_QUADS(bits) such steps
@@ -54,6 +55,16 @@ LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c)
 LANES_INLINE lanes_codes lanes_codes_high(lanes_codes c)
 {
     return lanes_codes_low(_mm512_srli_epi16(c, 4));
+}
+LANES_INLINE lanes_codes lanes_codes_bits(lanes_codes c, int shift, int mask)
+{
+    const lanes_codes moved =
+        shift < 0 ? _mm512_slli_epi16(c, (unsigned)-shift) : _mm512_srli_epi16(c, (unsigned)shift);
+    return _mm512_and_si512(moved, _mm512_set1_epi8((char)mask));
+}
+LANES_INLINE lanes_codes lanes_codes_or(lanes_codes a, lanes_codes b)
+{
+    return _mm512_or_si512(a, b);
 }
 LANES_INLINE lanes_codes lanes_codes_table(lanes_codes c, const uint8_t table[16])
 {
@@ -158,6 +169,19 @@ LANES_INLINE lanes_codes lanes_codes_high(lanes_codes c)
 {
     return lanes_codes_low((lanes_codes
     ){ { _mm256_srli_epi16(c.v[0], 4), _mm256_srli_epi16(c.v[1], 4) } });
+}
+LANES_INLINE lanes_codes lanes_codes_bits(lanes_codes c, int shift, int mask)
+{
+    const __m256i all = _mm256_set1_epi8((char)mask);
+    for (int h = 0; h < 2; h++)
+        c.v[h] = _mm256_and_si256(
+            shift < 0 ? _mm256_slli_epi16(c.v[h], -shift) : _mm256_srli_epi16(c.v[h], shift), all
+        );
+    return c;
+}
+LANES_INLINE lanes_codes lanes_codes_or(lanes_codes a, lanes_codes b)
+{
+    return (lanes_codes){ { _mm256_or_si256(a.v[0], b.v[0]), _mm256_or_si256(a.v[1], b.v[1]) } };
 }
 LANES_INLINE lanes_codes lanes_codes_table(lanes_codes c, const uint8_t table[16])
 {
@@ -355,6 +379,17 @@ LANES_INLINE lanes_codes lanes_codes_high(lanes_codes c)
 {
     for (int i = 0; i < 64; i++) c.v[i] >>= 4;
     return c;
+}
+LANES_INLINE lanes_codes lanes_codes_bits(lanes_codes c, int shift, int mask)
+{
+    for (int i = 0; i < 64; i++)
+        c.v[i] = (uint8_t)((shift < 0 ? c.v[i] << -shift : c.v[i] >> shift) & mask);
+    return c;
+}
+LANES_INLINE lanes_codes lanes_codes_or(lanes_codes a, lanes_codes b)
+{
+    for (int i = 0; i < 64; i++) a.v[i] |= b.v[i];
+    return a;
 }
 LANES_INLINE lanes_codes lanes_codes_table(lanes_codes c, const uint8_t table[16])
 {

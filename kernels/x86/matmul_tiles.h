@@ -5,7 +5,7 @@
 #include "kernels/x86/tiles.h"
 
 enum {
-    WEIR_TILES_FORMATS = 10,
+    WEIR_TILES_FORMATS = 19,
     WEIR_TILES_MAX_ROWS = 8,
     WEIR_TILES_STREAM_ROWS = 4, /* passes of up to this many rows prefetch */
 };
@@ -49,7 +49,16 @@ typedef struct weir_tiles_row {
     X(6, WEIR_TILE_U4, 4, false, 2)                                                                \
     X(7, WEIR_TILE_U4, 4, true, 2)                                                                 \
     X(8, WEIR_TILE_U4_TABLE, 8, false, 1)                                                          \
-    X(9, WEIR_TILE_U4_FP4, 5, false, 1)
+    X(9, WEIR_TILE_U4_FP4, 5, false, 1)                                                            \
+    X(10, WEIR_TILE_U4_FP4, 5, false, 2)                                                           \
+    X(11, WEIR_TILE_U4_IQ3_S, 5, false, 1)                                                         \
+    X(12, WEIR_TILE_U4_IQ3_XXS, 7, false, 1)                                                       \
+    X(13, WEIR_TILE_U3_IQ2, 7, false, 1)                                                           \
+    X(14, WEIR_TILE_U3_IQ2, 7, false, 2)                                                           \
+    X(15, WEIR_TILE_U3_IQ1, 5, false, 1)                                                           \
+    X(16, WEIR_TILE_U3_IQ1, 5, false, 2)                                                           \
+    X(17, WEIR_TILE_U2, 2, false, 1)                                                               \
+    X(18, WEIR_TILE_U1, 2, false, 1)
 static inline int weir_tiles_format_index(weir_tile_format format)
 {
 #define X(index, kind, n_bits, has_minimum, n_splits)                                              \

@@ -86,7 +86,7 @@ LANES_INLINE void expand(
     bool minimum, int splits
 )
 {
-    const int scales_at = kind == WEIR_TILE_U8 ? 1024 : 512, minima_at = scales_at + splits * 64;
+    const int scales_at = weir_tile_index_bits(kind) * 128, minima_at = scales_at + splits * 64;
     const int record_bytes = minimum ? minima_at + splits * 64 : minima_at;
     const __m512i zeros = _mm512_set1_epi8((char)zero);
     for (int64_t g = 0; g < n_groups; g++, record += record_bytes) {
@@ -189,8 +189,7 @@ LANES_INLINE void multiply_rows(
     int splits
 )
 {
-    const int64_t record_bytes =
-        (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
+    const int64_t record_bytes = weir_tile_index_bits(kind) * 128 + splits * 64 * (minimum ? 2 : 1);
     const int64_t chunk_groups = CHUNK_STEPS / splits;
     _Alignas(64) chunk c;
     _Alignas(64) float sums[SPAN_ROWS][WEIR_PANEL_ROWS];

@@ -18,11 +18,23 @@
 LANES_INLINE lanes_codes tile_codes(const uint8_t *record, int tile, int quad, weir_tile_codes kind)
 {
     const uint8_t *at = record + tile * 64;
-    if (kind == WEIR_TILE_U8) return lanes_codes_load(at + quad * 128);
-    const lanes_codes both = lanes_codes_load(at + quad % 4 * 128),
-                      codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
-    if (kind == WEIR_TILE_U4) return codes;
-    return lanes_codes_table(codes, kind == WEIR_TILE_U4_FP4 ? weir_tile_fp4 : weir_tile_table);
+    const int bits = weir_tile_index_bits(kind);
+    lanes_codes codes;
+    if (bits == 8) {
+        codes = lanes_codes_load(at + quad * 128);
+    } else if (bits == 4) {
+        const lanes_codes both = lanes_codes_load(at + quad % 4 * 128);
+        codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
+    } else if (bits == 1) {
+        codes = lanes_codes_bits(lanes_codes_load(at), quad - 1, 2);
+    } else {
+        codes = lanes_codes_bits(lanes_codes_load(at + quad % 2 * 128), quad / 2 * 2, 3);
+        if (bits == 3)
+            codes = lanes_codes_or(
+                codes, lanes_codes_bits(lanes_codes_load(at + 2 * 128), quad - 2, 4)
+            );
+    }
+    return weir_tile_has_values(kind) ? lanes_codes_table(codes, weir_tile_values[kind]) : codes;
 }
 
 typedef lanes_float tile_pair[WEIR_PANEL_TILES];
@@ -62,7 +74,7 @@ LANES_INLINE void sum_split(
         UNROLL
         for (int t = 0; t < n_tiles; t++) {
             weights[t] = lanes_weights_of(tile_codes(record, first + t, quad, s.kind), s.bits);
-            if (s.rows <= WEIR_TILES_STREAM_ROWS && (s.kind == WEIR_TILE_U8 || quad < 4))
+            if (s.rows <= WEIR_TILES_STREAM_ROWS && quad < weir_tile_index_bits(s.kind))
                 PREFETCH(ahead + quad * 128 + (first + t) * 64);
         }
         UNROLL
@@ -93,7 +105,7 @@ LANES_INLINE void add_split(
     int64_t group, int split, int first, int n_tiles, pass_shape s
 )
 {
-    const int scales_at = (s.kind == WEIR_TILE_U8 ? 1024 : 512) + split * 64,
+    const int scales_at = weir_tile_index_bits(s.kind) * 128 + split * 64,
               minima_at = scales_at + s.splits * 64;
     const int64_t sides = (group * s.splits + split) * s.rows;
     lanes_int sums[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
@@ -159,7 +171,7 @@ LANES_INLINE void multiply_pass(const weir_tiles_pass *job, pass_shape s)
 {
     const weir_tiles_pass pass = *job;
     const int64_t record_bytes =
-        (s.kind == WEIR_TILE_U8 ? 1024 : 512) + s.splits * 64 * (s.minimum ? 2 : 1);
+        weir_tile_index_bits(s.kind) * 128 + s.splits * 64 * (s.minimum ? 2 : 1);
     const int n_tiles = s.rows == 1 ? WEIR_PANEL_TILES : LANES_TILES;
     const uint8_t *record = pass.panel;
     const char *ahead = pass.ahead;

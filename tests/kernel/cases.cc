@@ -20,8 +20,10 @@ std::string suffix(Fill fill)
 const std::vector<weir_dtype> &file_dtypes()
 {
     static const std::vector<weir_dtype> dtypes = {
-        WEIR_F32,    WEIR_F16,    WEIR_BF16, WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1,
-        WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K, WEIR_MXFP4
+        WEIR_F32,   WEIR_F16,     WEIR_BF16,   WEIR_Q8_0,  WEIR_Q4_0,  WEIR_Q4_1,    WEIR_Q5_0,
+        WEIR_Q5_1,  WEIR_IQ4_NL,  WEIR_IQ4_XS, WEIR_Q2_K,  WEIR_Q3_K,  WEIR_Q4_K,    WEIR_Q5_K,
+        WEIR_Q6_K,  WEIR_MXFP4,   WEIR_NVFP4,  WEIR_IQ1_S, WEIR_IQ1_M, WEIR_IQ2_XXS, WEIR_IQ2_XS,
+        WEIR_IQ2_S, WEIR_IQ3_XXS, WEIR_IQ3_S,  WEIR_TQ1_0, WEIR_TQ2_0, WEIR_Q1_0,    WEIR_Q2_0
     };
     return dtypes;
 }
@@ -93,6 +95,26 @@ void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
         SCALED_WITH(WEIR_Q4_K, weir_block_q4_k, 0.0003f, dmin, 0.002f);
         SCALED_WITH(WEIR_Q5_K, weir_block_q5_k, 0.00015f, dmin, 0.002f);
         SCALED(WEIR_Q6_K, weir_block_q6_k, 0.00006f);
+        SCALED(WEIR_IQ1_S, weir_block_iq1_s, 0.003f);
+        SCALED(WEIR_IQ2_XXS, weir_block_iq2_xxs, 0.0004f);
+        SCALED(WEIR_IQ2_XS, weir_block_iq2_xs, 0.0004f);
+        SCALED(WEIR_IQ2_S, weir_block_iq2_s, 0.0004f);
+        SCALED(WEIR_IQ3_XXS, weir_block_iq3_xxs, 0.00015f);
+        SCALED(WEIR_IQ3_S, weir_block_iq3_s, 0.00015f);
+        SCALED(WEIR_TQ1_0, weir_block_tq1_0, 0.02f);
+        SCALED(WEIR_TQ2_0, weir_block_tq2_0, 0.02f);
+        SCALED(WEIR_Q1_0, weir_block_q1_0, 0.02f);
+        SCALED(WEIR_Q2_0, weir_block_q2_0, 0.02f);
+    case WEIR_IQ1_M: // the high nibbles of the scales are one
+        return fill_blocks<weir_block_iq1_m>(b, data, blocks, [](weir_block_iq1_m &q, float u) {
+            const int d = half(u * 0.003f);
+            for (int i = 0; i < 4; i++)
+                q.scales[i] = (uint16_t)((q.scales[i] & 0xFFF) | (d >> (4 * i) & 15) << 12);
+        });
+    case WEIR_NVFP4:
+        return fill_blocks<weir_block_nvfp4>(b, data, blocks, [](weir_block_nvfp4 &q, float u) {
+            for (uint8_t &scale : q.scales) scale = (uint8_t)(u < 1 ? 4 : 4 + scale % 8);
+        });
     case WEIR_MXFP4:
         return fill_blocks<weir_block_mxfp4>(b, data, blocks, [](weir_block_mxfp4 &q, float u) {
             q.exponent = u < 1 ? 120 : 121;

@@ -116,9 +116,10 @@ std::vector<Case> matmul_cases(weir_stream *stream)
         cases.push_back(matmul(
             stream, { 5, 256, { 64, 17, 130 }, dtype, WEIR_ACTIVATIONS_FAST, true, false, 32 }
         ));
-        cases.push_back(
-            matmul(stream, { 37, 768, { 65 }, dtype, WEIR_ACTIVATIONS_FAST, false, true })
-        );
+        for (const int64_t rows : { 37, 64 }) // AMX takes 48 and more
+            cases.push_back(
+                matmul(stream, { rows, 768, { 65 }, dtype, WEIR_ACTIVATIONS_FAST, false, true })
+            );
     }
     for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16, WEIR_F16, WEIR_Q8_0, WEIR_Q4_K }) {
         cases.push_back(matmul(stream, { 1, 512, { 96 }, dtype, WEIR_ACTIVATIONS_F32 }));

@@ -14,9 +14,7 @@ extern "C" const weir_kernel weir_kernel_x86_matmul_tiles_avxvnni_emulated;
 namespace weir_test {
 namespace {
 
-const weir_dtype kQuantised[] = { WEIR_Q8_0,   WEIR_Q4_0,   WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1,
-                                  WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K,
-                                  WEIR_Q5_K,   WEIR_Q6_K,   WEIR_MXFP4 };
+const std::vector<weir_dtype> kQuantised = quantised_dtypes();
 
 // The rows that this machine can run, the slowest (plain C) last.
 std::vector<const weir_kernel *> kernels_here()
@@ -32,7 +30,11 @@ std::vector<const weir_kernel *> kernels_here()
     return kernels;
 }
 
-bool is_k(weir_dtype dtype) { return weir_dtype_of(dtype).block_elements == 256; }
+// Types whose products of two scales are rounded to f16.
+bool is_k(weir_dtype dtype)
+{
+    return weir_dtype_of(dtype).block_elements == 256 && dtype != WEIR_TQ1_0 && dtype != WEIR_TQ2_0;
+}
 
 TEST(Tiles, UnpackToTheFilesValues)
 {
@@ -66,6 +68,51 @@ TEST(Tiles, KeepTheFilesSizeForTheCommonTypes)
     size_t bytes = 0;
     EXPECT_FALSE(weir_tiles_bytes(&bytes, WEIR_Q4_K, 64, 96)) << "rows are no whole blocks";
     EXPECT_FALSE(weir_tiles_bytes(&bytes, WEIR_BF16, 64, 96)) << "not quantised";
+}
+
+// Bits per weight of the records: docs/kernels.md.
+TEST(Tiles, TypesOfLevelsAreCompact)
+{
+    const std::pair<weir_dtype, double> bits[] = {
+        { WEIR_NVFP4, 5.0 },  { WEIR_IQ1_S, 3.5 }, { WEIR_IQ1_M, 4.0 }, { WEIR_IQ2_XXS, 3.5 },
+        { WEIR_IQ2_XS, 4.0 }, { WEIR_IQ2_S, 4.0 }, { WEIR_IQ3_S, 4.5 }, { WEIR_IQ3_XXS, 4.5 },
+        { WEIR_TQ1_0, 2.5 },  { WEIR_TQ2_0, 2.5 }, { WEIR_Q1_0, 1.5 },  { WEIR_Q2_0, 2.5 },
+    };
+    for (const auto &[dtype, want] : bits) {
+        size_t bytes = 0;
+        ASSERT_TRUE(weir_tiles_bytes(&bytes, dtype, 64, 512));
+        EXPECT_EQ((double)bytes * 8 / (64 * 512), want) << weir_dtype_of(dtype).name;
+    }
+}
+
+// A scale that f16 cannot hold is refused: the file's is not finite, or its product is too large.
+TEST(Tiles, RefuseScalesOfLevelsThatTheyCannotHold)
+{
+    const std::pair<weir_dtype, size_t> places[] = { { WEIR_IQ1_S, 0 },   { WEIR_IQ2_XXS, 0 },
+                                                     { WEIR_IQ2_XS, 0 },  { WEIR_IQ2_S, 0 },
+                                                     { WEIR_IQ3_XXS, 0 }, { WEIR_IQ3_S, 0 },
+                                                     { WEIR_TQ1_0, 52 },  { WEIR_TQ2_0, 64 },
+                                                     { WEIR_Q1_0, 0 },    { WEIR_Q2_0, 0 } };
+    size_t bytes = 0;
+    const auto pack = [&](weir_dtype dtype, const std::vector<uint8_t> &file) {
+        EXPECT_TRUE(weir_tiles_bytes(&bytes, dtype, 32, 256));
+        return weir_tiles_pack_panel(aligned_memory(bytes).get(), file.data(), dtype, 32, 256, 0);
+    };
+    for (const auto &[dtype, offset] : places) {
+        const size_t block = (size_t)weir_dtype_of(dtype).block_bytes;
+        auto file = random_file(dtype, 32 * 256, 3);
+        ASSERT_EQ(pack(dtype, file), WEIR_OK) << weir_dtype_of(dtype).name;
+        for (const uint16_t bits : { 0x7C00, 0xFC00, 0x7E01, 0x7BFF }) {
+            const bool fits = bits == 0x7BFF && dtype > WEIR_IQ3_S; // no second scale
+            std::memcpy(file.data() + 5 * block + offset, &bits, 2);
+            EXPECT_EQ(pack(dtype, file), fits ? WEIR_OK : WEIR_EFORMAT)
+                << weir_dtype_of(dtype).name << " " << bits;
+        }
+    }
+    auto file = random_file(WEIR_IQ1_M, 32 * 256, 3);
+    ASSERT_EQ(pack(WEIR_IQ1_M, file), WEIR_OK);
+    put_iq1_m_scale(file.data() + 5 * 56, INFINITY);
+    EXPECT_EQ(pack(WEIR_IQ1_M, file), WEIR_EFORMAT);
 }
 
 // Scales of MXFP4 are powers of two; f16 holds them up to 2^10 here.
@@ -242,7 +289,9 @@ TEST(Tiles, AmxHasTheSameBits)
     Stream stream;
     const int64_t most = 530;
     for (const weir_dtype dtype : kQuantised) {
-        const int64_t shapes[][2] = { { 1, 256 }, { 33, is_k(dtype) ? 512 : 288 }, { 83, 768 } };
+        const int64_t shapes[][2] = { { 1, 256 },
+                                      { 33, weir_dtype_of(dtype).block_elements == 32 ? 288 : 512 },
+                                      { 83, 768 } };
         for (const auto &shape : shapes) {
             const int64_t n_out = shape[0], n_in = shape[1];
             const Weight w(stream.stream, dtype, n_out, n_in, 21);
