@@ -71,7 +71,7 @@ static int64_t place_state(weir_model *model, int64_t n)
 static bool is_same_geometry(const weir_kv_geometry *a, const weir_kv_geometry *b)
 {
     return a->n_heads == b->n_heads && a->key_dim == b->key_dim && a->value_dim == b->value_dim &&
-           a->window == b->window;
+           a->value_aliases_key == b->value_aliases_key && a->window == b->window;
 }
 
 /* Finds the layer whose rows a layer with shared rows reads. Returns ECONFIG if there is none. */

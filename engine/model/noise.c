@@ -24,7 +24,7 @@ static int64_t most_row_elements(const weir_model *model)
     int64_t most = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const weir_kv_geometry *const g = &model->layers[i].kv.geometry;
-        const int64_t n = g->n_heads * (g->key_dim + g->value_dim);
+        const int64_t n = g->n_heads * (g->key_dim + weir_kv_stored_value_dim(g));
         if (n > most) most = n;
     }
     return most;
@@ -37,7 +37,8 @@ static weir_status write_noise(
 )
 {
     const weir_kv_geometry *const g = &l->kv.geometry;
-    const int64_t k_width = g->n_heads * g->key_dim, v_width = g->n_heads * g->value_dim;
+    const int64_t value_dim = weir_kv_stored_value_dim(g), k_width = g->n_heads * g->key_dim,
+                  v_width = g->n_heads * value_dim;
     float *const k = w->scratch, *const v = k + batch->n_rows * k_width;
     const weir_kv_pair format = weir_layer_format(batch->formats, l);
     fill_rows(rows, w, batch, l->kv_index, 0, k_width);
@@ -49,12 +50,12 @@ static weir_status write_noise(
         );
     return weir_kv_write(
         model->stream, &(weir_kv_write_args){ .k = k,
-                                              .v = v,
+                                              .v = value_dim > 0 ? v : NULL,
                                               .segments = w->kv,
                                               .n_segments = weir_fill_segments(w, model, batch, l),
                                               .n_kv_heads = g->n_heads,
                                               .key_dim = g->key_dim,
-                                              .value_dim = g->value_dim,
+                                              .value_dim = value_dim,
                                               .k_stride = k_width,
                                               .v_stride = v_width,
                                               .k_format = format.k,

@@ -36,9 +36,10 @@ size_t weir_unsealed_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_
     const weir_kv_geometry *const g = &l->kv.geometry;
     const weir_kv_pair others = weir_layer_format(formats, l),
                        first = weir_kv_pair_at(others, sinks, 0);
+    const int64_t values = weir_kv_stored_value_dim(g);
     return (size_t)weir_max(
-        weir_kv_unsealed_bytes(others.k, others.v, g->key_dim, g->value_dim),
-        weir_kv_unsealed_bytes(first.k, first.v, g->key_dim, g->value_dim)
+        weir_kv_unsealed_bytes(others.k, others.v, g->key_dim, values),
+        weir_kv_unsealed_bytes(first.k, first.v, g->key_dim, values)
     );
 }
 

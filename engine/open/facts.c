@@ -53,6 +53,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->n_kv_heads = (int32_t)first.n_heads;
     facts->key_dim = (int32_t)first.key_dim;
     facts->value_dim = (int32_t)first.value_dim;
+    facts->values_alias_keys = first.value_aliases_key;
     facts->d_model = (int32_t)shape->d_model;
     facts->d_ffn = (int32_t)shape->d_ffn;
     facts->n_vocab = (int32_t)shape->n_vocab;

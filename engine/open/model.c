@@ -50,10 +50,9 @@ static weir_status check_formats(
 )
 {
     if (2 * choice->n_wide < n_layers)
-        WEIR_TRY(weir_kv_pair_check(choice->rest, g->key_dim, g->value_dim, "kv.format", error));
+        WEIR_TRY(weir_kv_pair_check(choice->rest, g, "kv.format", error));
     if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
-        WEIR_TRY(weir_kv_pair_check(choice->wide, g->key_dim, g->value_dim, "kv.wide_format", error)
-        );
+        WEIR_TRY(weir_kv_pair_check(choice->wide, g, "kv.wide_format", error));
     return WEIR_OK;
 }
 

@@ -58,7 +58,8 @@ static bool are_alike(const weir_block_kv *first, const weir_model *model)
               kv->rope_local == first->rope_local && kv->rope_last == first->rope_last &&
               kv->geometry.n_heads == first->geometry.n_heads &&
               kv->geometry.key_dim == first->geometry.key_dim &&
-              kv->geometry.value_dim == first->geometry.value_dim;
+              kv->geometry.value_dim == first->geometry.value_dim &&
+              kv->geometry.value_aliases_key == first->geometry.value_aliases_key;
     }
     return are;
 }

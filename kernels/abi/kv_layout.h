@@ -11,12 +11,14 @@ typedef struct weir_kv_arrays {
 #define WEIR_KV_PART layout.h
 #include "kernels/kv/schemes.inc"
 
-/* Returns NULL, or why rows of `dim` values cannot have this format. */
+/* Returns NULL, or why rows of `dim` values cannot have this format. Pages whose values alias their
+ * keys have no V part: V rows of 0 values. */
 static inline const char *weir_kv_format_reject(
     weir_kv_format format, weir_kv_side side, int64_t dim
 )
 {
     if (format < 0 || format >= WEIR_KV_FORMAT_COUNT) return "is no KV format";
+    if (side == WEIR_KV_V && dim == 0) return NULL;
     if (dim < 1 || dim > WEIR_KV_DIM_MAX) return "takes head widths from 1 to 576";
     switch (weir_kv_scheme_of(format)) {
 #define WEIR_KV_SCHEME(NAME, name, ...)                                                            \
@@ -88,6 +90,21 @@ static inline const char *weir_kv_keys_reject(
     return why ? why : weir_kv_format_reject(first, WEIR_KV_K, key_dim);
 }
 
+/* Returns NULL, or why the first value_dim values of a key of such pages cannot be a value. V's
+ * formats are not read. */
+static inline const char *weir_kv_alias_reject(
+    weir_kv_format others, weir_kv_sinks sinks, int64_t key_dim, int64_t value_dim
+)
+{
+    const weir_kv_format first = sinks.n_pages > 0 ? sinks.pair.k : others;
+    const char *const why = weir_kv_keys_reject(others, sinks, key_dim);
+    if (why) return why;
+    if (value_dim > key_dim) return "values that alias keys are wider than these";
+    return weir_kv_is_rotated(others) || weir_kv_is_rotated(first)
+               ? "codes are of rotated keys: their dims are no values"
+               : NULL;
+}
+
 /* True if some page needs unsealed rows. */
 static inline bool weir_kv_any_unsealed(weir_kv_pair others, weir_kv_sinks sinks)
 {
@@ -150,6 +167,8 @@ static inline weir_kv_layout weir_kv_layout_v(weir_kv_format format, int64_t dim
     const int64_t row = weir_kv_row_codes(weir_kv_bits(format), dim),
                   n = arrays.are_of_page ? 1 : WEIR_PAGE_TOKENS,
                   scales = weir_kv_align(n * arrays.scales), mins = weir_kv_align(n * arrays.mins);
+    const weir_kv_layout none = { 0, 0, 0, 0, 0, 0, 0 };
+    if (dim == 0) return none;
     const weir_kv_layout layout = { .scales = 0,
                                     .mins = scales,
                                     .codes = scales + mins,

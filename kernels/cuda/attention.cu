@@ -327,6 +327,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
     const weir_kv_pair others = { args->k_format, args->v_format },
                        first = weir_kv_pair_at(others, args->sinks, 0);
     if (caps->cuda_capability < 80) return "needs sm_80";
+    if (args->value_aliases_key) return "values that alias keys";
     const char *const why =
         weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;

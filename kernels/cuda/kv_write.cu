@@ -97,6 +97,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
     const auto *args = static_cast<const weir_kv_write_args *>(op_args);
     const weir_kv_pair pair = { args->k_format, args->v_format };
     if (caps->cuda_capability < 80) return "needs sm_80";
+    if (args->value_dim == 0) return "pages without a V part";
     if (!is_written(pair.k) || !is_written(pair.v)) return "writes KV in" WEIR_KV_CUDA_WRITE_TEXT;
     if (args->sinks.n_pages > 0 &&
         (!is_written(args->sinks.pair.k) || !is_written(args->sinks.pair.v)))

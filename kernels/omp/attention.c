@@ -240,9 +240,9 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     (void)caps;
     const weir_kv_pair others = { args->k_format, args->v_format },
                        first = weir_kv_pair_at(others, args->sinks, 0);
-    const char *const why =
-        weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+    const char *const why = weir_attention_pages_reject(args);
     if (why) return why;
+    if (!READS_CODED && args->value_aliases_key) return "GPUs read values from a V part";
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
     if (args->value_dim > VALUE_MAX) return "value_dim > 512";
     for (int64_t s = 0; !READS_CODED && s < args->n_segments; s++)
@@ -252,6 +252,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 
 static attention_call call_of(const weir_attention_args *args)
 {
+    const bool alias = args->value_aliases_key;
     return (attention_call){ .out = args->out,
                              .partials = args->partials,
                              .lse = args->lse,
@@ -273,11 +274,12 @@ static attention_call call_of(const weir_attention_args *args)
                              .scale = args->scale * 1.44269504f,
                              .softcap = args->softcap * 1.44269504f,
                              .k_format = args->k_format,
-                             .v_format = args->v_format,
+                             .v_format = alias ? args->k_format : args->v_format,
                              .k_sinks = args->sinks.pair.k,
-                             .v_sinks = args->sinks.pair.v,
+                             .v_sinks = alias ? args->sinks.pair.k : args->sinks.pair.v,
                              .n_sinks = args->sinks.n_pages,
-                             .is_last = !args->partials || args->is_last };
+                             .is_last = !args->partials || args->is_last,
+                             .aliases = alias };
 }
 
 static bool is_whole(const weir_attention_args *args)
@@ -289,8 +291,7 @@ static bool is_whole(const weir_attention_args *args)
         return false;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return false;
-    const bool unsealed =
-        weir_kv_any_unsealed((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
+    const bool unsealed = weir_attention_needs_unsealed(args);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
         if (segment->n_rows <= 0) continue;
@@ -345,15 +346,15 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     const int32_t window = plan_call.window, first_split = plan_call.first_split,
                   end_split = plan_call.end_split;
     const float scale = plan_call.scale, softcap = plan_call.softcap;
-    const weir_kv_format k_format = args->k_format, v_format = args->v_format,
-                         k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const weir_kv_format k_format = plan_call.k_format, v_format = plan_call.v_format,
+                         k_sinks = plan_call.k_sinks, v_sinks = plan_call.v_sinks;
     const int32_t n_sinks = args->sinks.n_pages;
-    const bool is_last = plan_call.is_last;
+    const bool is_last = plan_call.is_last, aliases = plan_call.aliases;
 #define CALL                                                                                       \
     { out,           split_partials, partials,   lse,         q,         sink_logits, segments,    \
       n_segments,    n_heads,        n_kv_heads, group,       key_dim,   value_dim,   q_stride,    \
       q_head_stride, out_stride,     window,     first_split, end_split, scale,       softcap,     \
-      k_format,      v_format,       k_sinks,    v_sinks,     n_sinks,   is_last }
+      k_format,      v_format,       k_sinks,    v_sinks,     n_sinks,   is_last,     aliases }
     TEAMS(n_units, out, split_partials, partials, lse, q, sink_logits, segments)
     {
         team_memory team;

@@ -17,6 +17,7 @@ typedef struct attention_call {
     weir_kv_format k_format, v_format, k_sinks, v_sinks;
     int32_t n_sinks;
     bool is_last; /* writes `out` */
+    bool aliases; /* values are the beginnings of keys; V's formats are K's */
 } attention_call;
 
 #pragma omp declare target
@@ -35,6 +36,9 @@ WEIR_INLINE weir_kv_pair pair_of(const attention_call *call, int32_t page)
     if (READS_CODED && page < call->n_sinks) return (weir_kv_pair){ call->k_sinks, call->v_sinks };
     return (weir_kv_pair){ call->k_format, call->v_format };
 }
+
+/* GPUs reject them: more code in one kernel would spill there. */
+WEIR_INLINE bool has_aliases(const attention_call *call) { return READS_CODED && call->aliases; }
 
 WEIR_INLINE bool cut_at_pages(const attention_call *call)
 {

@@ -71,7 +71,8 @@ typedef struct team_memory {
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
     float decay[UNIT_BLOCKS][LANE_ROWS], maximum[LANE_ROWS];
 #if READS_CODED
-    _Alignas(64) float rotated[TILE * WEIR_KV_TURBO_DIM_MAX]; /* attention_rotate.h */
+    /* attention_rotate.h; 32 dims of K that alias values, which no rotated formats do */
+    _Alignas(64) float rotated[TILE * WEIR_KV_TURBO_DIM_MAX];
 #endif
 } team_memory;
 

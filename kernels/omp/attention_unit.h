@@ -74,7 +74,7 @@ WEIR_INLINE void reset_block(
     }
 }
 
-/* The K or V part that rows of this unit read at `position`. */
+/* The K or V part that rows of this unit read at `position`; for values that alias keys K's. */
 WEIR_INLINE tile_source source_of(
     const attention_call *call, const attention_unit *unit, int32_t position, weir_kv_side side
 )
@@ -82,7 +82,8 @@ WEIR_INLINE tile_source source_of(
     const int32_t page = position / WEIR_PAGE_TOKENS,
                   first_unsealed = unit->segment->n_past / WEIR_PAGE_TOKENS;
     const weir_kv_pair pair = pair_of(call, page);
-    const weir_kv_format format = side == WEIR_KV_K ? pair.k : pair.v;
+    const bool is_key = side == WEIR_KV_K || has_aliases(call);
+    const weir_kv_format format = is_key ? pair.k : pair.v;
     const int32_t own =
         (unit->segment->n_past + (int32_t)(unit->first_row / call->group)) / WEIR_PAGE_TOKENS;
     const bool unsealed = READS_CODED && page == own && weir_kv_seals_pages(format);
@@ -90,7 +91,7 @@ WEIR_INLINE tile_source source_of(
                                     : weir_kv_v_part(pair.k, call->key_dim);
     const char *const base =
         unsealed ? unit->unsealed_pages[page - first_unsealed] : unit->pages[page];
-    return (tile_source){ .part = base && side == WEIR_KV_V ? base + v_part : base,
+    return (tile_source){ .part = base && !is_key ? base + v_part : base,
                           .token = position % WEIR_PAGE_TOKENS,
                           .format = unsealed ? WEIR_KV_F16 : format };
 }
@@ -118,7 +119,7 @@ WEIR_INLINE tiles_ahead ahead_of(
 {
     const tile_source next_k = source_of(call, unit, position, WEIR_KV_K);
     const bool is_even = call->k_format == call->v_format && call->key_dim == call->value_dim &&
-                         weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
+                         !has_aliases(call) && weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
     if (!next_k.part)
         return (tiles_ahead){ *k, *v }; /* A page that another call reads is not prefetched. */
     if (!is_even) return (tiles_ahead){ next_k, source_of(call, unit, position, WEIR_KV_V) };
@@ -193,11 +194,14 @@ WEIR_INLINE void walk_split(
             keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
             weigh_tile(
-                team, blocks + b, b, weight_scales(&v, call->value_dim), position, call->window,
-                rows, tid
+                team, blocks + b, b, has_aliases(call) ? NULL : weight_scales(&v, call->value_dim),
+                position, call->window, rows, tid
             );
         if (is_rotated(call, WEIR_KV_V)) use_rotated_values(team, &v, call->value_dim, tid);
-        value_tile(team, blocks, &v, &ahead.v, call->value_dim, n_blocks, width, rows, tid);
+        value_tile(
+            team, blocks, &v, &ahead.v, has_aliases(call) ? call->key_dim : 0, call->value_dim,
+            n_blocks, width, rows, tid
+        );
     }
 }
 

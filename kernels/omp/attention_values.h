@@ -22,6 +22,25 @@ WEIR_NOINLINE void expand_values(
 #undef KV_FORMAT_STATEMENT
 }
 
+#if READS_CODED
+/* The same of a K tile [key_dim][32], whose first dims are the values: 32 dims at a time are expanded
+ * to `turned` and transposed. A tile is read from memory once for K and V and all rows. */
+WEIR_NOINLINE void expand_aliased(
+    float *block, float *turned, const char *part, weir_kv_format page_format, int64_t key_dim,
+    int64_t tile, int64_t first, int tid
+)
+{
+    for (int64_t group = 0; group < CHUNK && first + group < key_dim; group += KV_GROUP) {
+#define KV_FORMAT_STATEMENT kv_expand_k(turned, part, format, key_dim, tile, first + group, tid);
+        KV_FORMAT_SWITCH(page_format)
+#undef KV_FORMAT_STATEMENT
+        TEAM_BARRIER
+        lane_transpose(block + group, CHUNK, turned, KV_GROUP, tid);
+        TEAM_BARRIER
+    }
+}
+#endif
+
 /* n * LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V
  * weights [rows][32][step], the first of each step for LANE_VECTORS vectors, the one after it for
  * those that follow */
@@ -128,14 +147,15 @@ WEIR_INLINE void value_tile_of_groups(
 #endif
 
 /* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant
- * hold. Lanes past value_dim sum undefined elements and are never stored. */
+ * hold. Lanes past value_dim sum undefined elements and are never stored. aliased: 0, or v is a K
+ * tile of so many dims, of which values are the first. */
 WEIR_INLINE void value_tile(
     team_memory *team, row_block *blocks, const tile_source *v, const tile_source *next,
-    int64_t value_dim, int n_blocks, const int width, const int rows, int tid
+    int64_t aliased, int64_t value_dim, int n_blocks, const int width, const int rows, int tid
 )
 {
     const value_tile_rows lying = value_rows_of(v, next, value_dim);
-    const bool direct = !READS_CODED || is_direct_v(v->format, value_dim);
+    const bool direct = !READS_CODED || (aliased == 0 && is_direct_v(v->format, value_dim));
 #if READS_CODED
 #define GROUPS_EXPANDED(name, scheme)
 #define GROUPS_DIRECT(name, scheme)                                                                \
@@ -146,7 +166,7 @@ WEIR_INLINE void value_tile(
         );                                                                                         \
         return;
 #define X(name, text, bits, scheme, coded, attention, ...) GROUPS_##attention(name, scheme)
-    switch (v->format) {
+    switch (aliased == 0 ? v->format : WEIR_KV_FORMAT_COUNT) {
         WEIR_KV_FORMAT_MAP(X)
     default: break;
     }
@@ -162,9 +182,18 @@ WEIR_INLINE void value_tile(
         if (n * LANE_THREADS * LANE_WIDTH >= value_dim) break;
         if (!lies && n * LANE_THREADS * LANE_WIDTH == chunk) {
             const int64_t bits = weir_kv_bits(v->format);
-            prefetch_range(lying.next_codes + chunk * TILE * bits / 8, TILE * CHUNK * bits / 8);
+            if (aliased == 0)
+                prefetch_range(lying.next_codes + chunk * TILE * bits / 8, TILE * CHUNK * bits / 8);
             TEAM_BARRIER
-            expand_values(team->expanded, v->part, v->format, value_dim, v->token, chunk, tid);
+#if READS_CODED
+            if (aliased > 0)
+                expand_aliased(
+                    team->expanded, team->rotated, v->part, v->format, aliased, v->token / TILE,
+                    chunk, tid
+                );
+            else
+#endif
+                expand_values(team->expanded, v->part, v->format, value_dim, v->token, chunk, tid);
             TEAM_BARRIER
         }
         if (LANE_WIDTH == 1 && first >= value_dim) {

@@ -22,13 +22,15 @@ typedef struct ref_row {
     float maximum, sum, value[DIM_MAX];
 } ref_row;
 
-/* Its own page unsealed if the format has unsealed pages, earlier ones as coded. */
+/* Its own page unsealed if the format has unsealed pages, earlier ones as coded. A value that aliases
+ * its key is the beginning of it. */
 static void load(const ref_row *row, int64_t position, weir_kv_side side, float *values)
 {
     const ref_pages pages = REF_PAGES(row->args);
     const int64_t page = position / WEIR_PAGE_TOKENS;
+    const weir_kv_side stored = row->args->value_aliases_key ? WEIR_KV_K : side;
     const weir_kv_part part =
-        ref_part(pages, row->segment, row->head - row->segment->first_head, page, side);
+        ref_part(pages, row->segment, row->head - row->segment->first_head, page, stored);
     ref_read_row(&part, position % WEIR_PAGE_TOKENS, page == row->last / WEIR_PAGE_TOKENS, values);
 }
 
@@ -114,14 +116,10 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
         return WEIR_EINVAL;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return WEIR_EINVAL;
-    if (weir_kv_pages_reject(
-            (weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim,
-            args->value_dim
-        ))
-        return WEIR_EUNSUPPORTED;
+    if (args->value_dim <= 0) return WEIR_EINVAL;
+    if (weir_attention_pages_reject(args)) return WEIR_EUNSUPPORTED;
     const int64_t group = args->n_heads / args->n_kv_heads;
-    const bool unsealed =
-        weir_kv_any_unsealed((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
+    const bool unsealed = weir_attention_needs_unsealed(args);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
         const int64_t heads = weir_kv_segment_heads(segment, args->n_kv_heads),

@@ -124,7 +124,8 @@ std::vector<float> read_cache(const Open &open, const weir_kv_geometry &g, bool 
 {
     const weir_kv_table &table = open.sequence.table;
     const int64_t width = keys ? g.key_dim : g.value_dim;
-    const auto n = (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, g.key_dim, g.value_dim);
+    const auto n =
+        (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, g.key_dim, weir_kv_stored_value_dim(&g));
     std::vector<float> out;
     std::map<const void *, std::vector<float>> pages;
     for (int64_t t = 0; t < table.n_rows; t++)

@@ -183,7 +183,9 @@ class Run {
         if (l_.n > WEIR_PAGE_TOKENS) throw Broken("more rows than a page has");
         kv_ = weir_block_mla.kv(&l_.shape, l_.options());
         const weir_kv_geometry &g = kv_.geometry;
-        page_.resize(of(weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, g.key_dim, g.value_dim)) / 4);
+        page_.resize(
+            of(weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, g.key_dim, weir_kv_stored_value_dim(&g))) / 4
+        );
         seen_->out.resize(of(l_.n * l_.n_out));
         seen_->queries.resize(of(l_.n * l_.shape.n_heads * l_.shape.rotary_dim));
         seen_->weights.resize(of(l_.shape.n_heads * l_.n * l_.n));

@@ -17,6 +17,7 @@ struct Attention {
         false; // KV heads with unequal numbers of rows, and all that attention can give
     float sink_logits = 0; // their scale; 0: none
     float softcap = 0;
+    int64_t aliased = 0; // of each key so many dims are the value; 0: pages have a V part
 };
 
 // Segment `whole` of each span as segments of one KV head, of which each later one has five rows
@@ -50,11 +51,13 @@ Case attention(Spans spans, Attention a)
             pairs += a.window > 0 ? std::min(a.window, span.n_past + r + 1) : span.n_past + r + 1;
         tokens += span.n_past + span.n_rows;
     }
-    const int64_t rows = rows_of(spans), width = a.kv.key_dim + a.kv.value_dim;
+    const int64_t rows = rows_of(spans), value_dim = a.aliased > 0 ? a.aliased : a.kv.value_dim,
+                  width = a.kv.key_dim + value_dim;
     return {
         label(
-            "attention", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.kv.value_dim, a.window,
-                           a.pad, (int64_t)a.sharp }
+            a.aliased > 0 ? "attention_aliased" : "attention",
+            { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, value_dim, a.window, a.pad,
+              (int64_t)a.sharp }
         ) + text_of(spans) +
             "_" + name_of(a.kv) + (a.is_ragged ? "_ragged" : "") +
             (a.sink_logits > 0 ? "_sinks" + std::to_string((int)a.sink_logits) : "") +
@@ -63,15 +66,15 @@ Case attention(Spans spans, Attention a)
             auto *args = b.one<weir_attention_args>();
             args->softcap = a.softcap;
             const int64_t q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
-            const int64_t out_stride = a.n_heads * a.kv.value_dim + a.pad;
+            const int64_t out_stride = a.n_heads * value_dim + a.pad;
             args->out = b.output((size_t)(rows * out_stride));
             args->q = b.input((size_t)(rows * q_stride), Fill::Normal, a.sharp);
             args->segments = kv_segments(b, spans, a.kv, Use::Attend);
             args->n_segments = (int64_t)spans.size(), args->n_heads = a.n_heads,
             args->n_kv_heads = a.kv.n_kv_heads;
-            args->key_dim = a.kv.key_dim, args->value_dim = a.kv.value_dim,
+            args->key_dim = a.kv.key_dim, args->value_dim = value_dim,
             args->k_format = a.kv.k_format, args->v_format = a.kv.v_format;
-            args->sinks = a.kv.sinks;
+            args->sinks = a.kv.sinks, args->value_aliases_key = a.aliased > 0;
             args->q_stride = q_stride, args->q_head_stride = q_head, args->out_stride = out_stride;
             args->window = a.window, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
             if (a.sink_logits > 0)
@@ -199,6 +202,12 @@ std::vector<Case> attention_cases(weir_op op)
             ));
             cases.push_back(attention({ { 150, 0 }, { 40, 40 } }, { 2 * kv.n_kv_heads, kv, 70, 3 })
             );
+        }
+        for (const Kv &kv : key_formats()) {
+            Attention few = { 3 * kv.n_kv_heads, kv }, many = { 20 * kv.n_kv_heads, kv, 0, 3 };
+            few.aliased = kv.key_dim - 8, many.aliased = kv.key_dim * 8 / 9;
+            cases.push_back(attention({ { 5, 125 }, { 1, 63 }, { 3, 10 } }, few));
+            cases.push_back(attention({ { 1, 1100 }, { 4, 60 } }, many));
         }
         const Kv long_sinks = {
             1, 64, 64, WEIR_KV_TURBO4, WEIR_KV_TURBO3, { { WEIR_KV_F16, WEIR_KV_Q8_0 }, 17 }

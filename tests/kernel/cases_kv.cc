@@ -12,7 +12,7 @@ const Args *row_args(Builder &b, const Spans &spans, const Kv &kv, Use use, Rows
     const int64_t n = rows_of(spans), k_stride = kv.n_kv_heads * kv.key_dim + 3,
                   v_stride = kv.n_kv_heads * kv.value_dim + 5;
     *args = { rows((size_t)(n * k_stride)),
-              rows((size_t)(n * v_stride)),
+              kv.value_dim > 0 ? rows((size_t)(n * v_stride)) : nullptr,
               kv_segments(b, spans, kv, use),
               (int64_t)spans.size(),
               kv.n_kv_heads,
@@ -159,6 +159,8 @@ std::vector<Case> kv_cases(weir_op op)
             cases.push_back(
                 kv_write({ { 230, 40 }, { 1, 63 }, { 1, 64 }, { 70, 0 }, { 3, 200 } }, kv)
             );
+        for (const Kv &kv : key_formats())
+            cases.push_back(kv_write({ { 130, 40 }, { 1, 63 } }, kv));
         return cases;
     }
     case WEIR_OP_KV_READ: {
@@ -168,6 +170,7 @@ std::vector<Case> kv_cases(weir_op op)
             cases.push_back(kv_read({ { 100, 40 }, { 1, 63 }, { 3, 20 } }, kv));
         for (const Kv &kv : formats_with_sinks())
             cases.push_back(kv_read({ { 230, 0 }, { 1, 63 }, { 3, 63 } }, kv));
+        for (const Kv &kv : key_formats()) cases.push_back(kv_read({ { 100, 40 }, { 3, 20 } }, kv));
         return cases;
     }
     case WEIR_OP_KV_COMPACT: {
@@ -178,6 +181,9 @@ std::vector<Case> kv_cases(weir_op op)
         for (const Kv &kv : coded_formats())
             if (!weir_kv_seals_pages(kv.k_format) && !weir_kv_seals_pages(kv.v_format))
                 cases.push_back(kv_compact({ 300, 63, 65 }, kv, 50, 4));
+        for (const Kv &kv : key_formats())
+            if (!weir_kv_seals_pages(kv.k_format) && kv.sinks.n_pages == 0)
+                cases.push_back(kv_compact({ 300, 65 }, kv, 50, 4));
         cases.push_back(kv_compact(
             { 400 },
             { 2, 64, 64, WEIR_KV_TURBO4, WEIR_KV_Q8_0, { { WEIR_KV_F16, WEIR_KV_F32 }, 1 } }, 30, 64

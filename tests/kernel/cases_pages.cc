@@ -68,7 +68,7 @@ Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared)
         for (int64_t d = 0; d < kv.key_dim; d++) row[(size_t)d] = b.normal();
         weir_kv_encode_rows(&k, t, 1, row.data(), 0);
         for (int64_t d = 0; d < kv.value_dim; d++) row[(size_t)d] = b.normal();
-        weir_kv_encode_rows(&v, t, 1, row.data(), 0);
+        if (kv.value_dim > 0) weir_kv_encode_rows(&v, t, 1, row.data(), 0);
     }
     if (compared) b.compare(coded, bytes, WEIR_U8);
     if (compared && open) b.compare(open, unsealed_bytes, WEIR_U8);
@@ -147,6 +147,20 @@ std::vector<Kv> formats_with_sinks()
              { 1, 64, 64, WEIR_KV_F16, WEIR_KV_F16, { { WEIR_KV_KIVI8, WEIR_KV_TURBO4 }, 1 } },
              { 1, 45, 20, WEIR_KV_FP8_E4M3, WEIR_KV_FP8_E4M3, { f32, 1 } },
              { 1, 96, 96, WEIR_KV_Q4_0, WEIR_KV_Q4_0, { { WEIR_KV_Q8_0, WEIR_KV_F16 }, 3 } } };
+}
+
+std::vector<Kv> key_formats()
+{
+    std::vector<Kv> all;
+    for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++) {
+        const auto format = (weir_kv_format)f;
+        for (const int64_t dim : { 64, 40, 576 })
+            if (!weir_kv_is_rotated(format) && !weir_kv_format_reject(format, WEIR_KV_K, dim))
+                all.push_back({ 1, dim, 0, format, format });
+    }
+    all.push_back({ 2, 96, 0, WEIR_KV_Q8_0, WEIR_KV_Q8_0, { { WEIR_KV_F16, WEIR_KV_F16 }, 1 } });
+    all.push_back({ 1, 64, 0, WEIR_KV_F16, WEIR_KV_F16, { { WEIR_KV_INT8, WEIR_KV_INT8 }, 2 } });
+    return all;
 }
 
 } // namespace weir_test

@@ -45,5 +45,8 @@ std::vector<Kv> coded_formats();
 // The first pages in a format of their own: with unsealed pages and without, turbo's on either
 // side, on both and on none.
 std::vector<Kv> formats_with_sinks();
+// Pages without a V part, whose values are the beginnings of their keys: every format of which they
+// can be, also in the first pages alone.
+std::vector<Kv> key_formats();
 
 } // namespace weir_test

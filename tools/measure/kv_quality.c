@@ -117,11 +117,9 @@ weir_status weir_eval_kv_quality(
         );
     for (int64_t i = 0; i < spec.n_layers; i++) {
         const weir_kv_geometry *const g = &spec.geometry[i];
-        WEIR_TRY(weir_kv_pair_check(choice->rest, g->key_dim, g->value_dim, "--formats", error));
+        WEIR_TRY(weir_kv_pair_check(choice->rest, g, "--formats", error));
         if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
-            WEIR_TRY(
-                weir_kv_pair_check(choice->wide, g->key_dim, g->value_dim, "kv.wide_format", error)
-            );
+            WEIR_TRY(weir_kv_pair_check(choice->wide, g, "kv.wide_format", error));
     }
     weir_kv_pair *const formats = calloc((size_t)spec.n_layers + 1, sizeof *formats);
     if (formats == NULL)

@@ -96,10 +96,7 @@ static void list_all(format_row *rows, int32_t *n, const weir_kv_spec *spec)
                                                            : mixed[f - WEIR_KV_FORMAT_COUNT];
         bool fits = true;
         for (int64_t i = 0; i < spec->n_layers; i++)
-            fits =
-                fits && weir_kv_pair_check(
-                            pair, spec->geometry[i].key_dim, spec->geometry[i].value_dim, "", NULL
-                        ) == WEIR_OK;
+            fits = fits && weir_kv_pair_check(pair, &spec->geometry[i], "", NULL) == WEIR_OK;
         if (fits) rows[(*n)++].pair = pair;
     }
 }

@@ -170,6 +170,10 @@ static weir_status add_model(request *r, const weir_config *config, weir_error *
                                   .kv_per_sink = facts->kv_bytes_per_sink,
                                   .sink_tokens = facts->sink_tokens,
                                   .tied = facts->is_tied };
+    if (facts->values_alias_keys) {
+        shape->latent_dim = facts->value_dim;
+        shape->rope_dim = facts->key_dim - facts->value_dim;
+    }
     (void)snprintf(shape->kv_format, sizeof shape->kv_format, "%s", facts->kv_format);
     (void)snprintf(shape->name, sizeof shape->name, "%.63s", facts->model);
     (void)snprintf(shape->title, sizeof shape->title, "%.63s (%.28s)", facts->model, facts->arch);

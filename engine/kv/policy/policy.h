@@ -43,9 +43,7 @@ typedef struct weir_calibration weir_calibration; /* engine/kv/policy/calibratio
 typedef struct weir_policy_shape {
     /* Query head h reads KV head h / (n_heads / n_kv_heads). */
     int64_t n_layers, n_heads, n_kv_heads, key_dim, value_dim;
-    int64_t rotary_dim; /* so many dims of a key are rotated, the first ones; even */
-    /* Others are before them: methods that compute rotations refuse such keys. */
-    bool rotates_last;
+    int64_t rotary_dim; /* the first dims of a key are rotated; even */
     bool is_interleaved; /* pairs (2f, 2f + 1); else (f, f + rotary_dim / 2) */
     /* [rotary_dim / 2] radians per position, after any scaling: exactly those that keys are rotated
      * with, since they are multiplied by positions of 65536 and more; copied. */
@@ -58,6 +56,8 @@ typedef struct weir_policy_shape {
     /* WEIR_POLICY_MASS, _BELOW and _LAST are not available: the device has no kernel for it in K's
      * format. */
     bool hides_mass;
+    /* The last dims of a key are rotated: methods that compute rotations refuse it. */
+    bool rotates_last;
 } weir_policy_shape;
 
 /* What a policy needs to observe. */

@@ -62,12 +62,28 @@ static weir_status check_side(
     );
 }
 
-weir_status weir_kv_pair_check(
-    weir_kv_pair pair, int64_t key_dim, int64_t value_dim, const char *key, weir_error *error
+/* Values that alias keys have no format of their own. */
+static weir_status check_alias(
+    weir_kv_pair pair, const weir_kv_geometry *g, const char *key, weir_error *error
 )
 {
-    WEIR_TRY(check_side(pair.k, WEIR_KV_K, key_dim, key, error));
-    return check_side(pair.v, WEIR_KV_V, value_dim, key, error);
+    const weir_kv_sinks none = { .n_pages = 0 };
+    const char *why = weir_kv_alias_reject(pair.k, none, g->key_dim, g->value_dim);
+    if (why == NULL && pair.k != pair.v) why = "is not the format of keys";
+    if (why == NULL) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s: %s for values %s; this model's values are parts of its keys", key,
+        weir_kv_format_name(pair.v), why
+    );
+}
+
+weir_status weir_kv_pair_check(
+    weir_kv_pair pair, const weir_kv_geometry *layer, const char *key, weir_error *error
+)
+{
+    WEIR_TRY(check_side(pair.k, WEIR_KV_K, layer->key_dim, key, error));
+    return layer->value_aliases_key ? check_alias(pair, layer, key, error)
+                                    : check_side(pair.v, WEIR_KV_V, layer->value_dim, key, error);
 }
 
 void weir_kv_choice_fill(weir_kv_pair *out, int64_t n_layers, const weir_kv_choice *choice)

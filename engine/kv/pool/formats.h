@@ -2,6 +2,7 @@
  * widths they support, which layers keep a wider format. */
 #pragma once
 #include "engine/base/error.h"
+#include "engine/kv/pool/geometry.h"
 #include "kernels/abi/kv_format.h"
 
 #ifdef __cplusplus
@@ -15,10 +16,10 @@ bool weir_kv_pair_parse(weir_kv_pair *out, const char *text);
 void weir_kv_pair_print(char out[WEIR_KV_PAIR_TEXT], weir_kv_pair pair);
 bool weir_kv_pair_is_same(weir_kv_pair a, weir_kv_pair b);
 
-/* Returns ECONFIG if rows of these widths cannot have the formats, with the reason and the formats
+/* Returns ECONFIG if rows of a layer cannot have the formats, with the reason and the formats
  * that fit; `key` is the configuration key. */
 WEIR_MUST_CHECK weir_status weir_kv_pair_check(
-    weir_kv_pair pair, int64_t key_dim, int64_t value_dim, const char *key, weir_error *error
+    weir_kv_pair pair, const weir_kv_geometry *layer, const char *key, weir_error *error
 );
 
 /* The formats of a model's layers: `wide` in the first and the last n_wide layers that have KV,

@@ -11,6 +11,8 @@ typedef struct weir_kv_geometry {
     /* The layer's heads have indices first_head to first_head + n_heads - 1 among the heads of all
      * layers. */
     int64_t first_head;
+    /* A value is the first value_dim elements of its key: pages have no V part. */
+    bool value_aliases_key;
 } weir_kv_geometry;
 
 /* A layer of a model that reads KV rows: its own, or those of an earlier layer. */
@@ -18,6 +20,12 @@ typedef struct weir_kv_reader {
     int32_t layer; /* whose rows it reads: index among the layers with KV */
     bool is_watched; /* its attention can be observed, for which it may read K again */
 } weir_kv_reader;
+
+/* Elements of a row of V in a page. */
+static inline int64_t weir_kv_stored_value_dim(const weir_kv_geometry *layer)
+{
+    return layer->value_aliases_key ? 0 : layer->value_dim;
+}
 
 /* Sets first_head of each layer. */
 static inline void weir_kv_number_heads(weir_kv_geometry *layers, int64_t n)

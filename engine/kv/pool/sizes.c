@@ -33,11 +33,14 @@ weir_kv_geometry weir_kv_widest(const weir_kv_spec *spec)
     return widest;
 }
 
+static int64_t page_bytes(weir_kv_pair pair, const weir_kv_geometry *g)
+{
+    return weir_kv_bytes(pair.k, pair.v, g->key_dim, weir_kv_stored_value_dim(g));
+}
+
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
 {
-    const weir_kv_geometry *const g = &spec->geometry[layer];
-    return (size_t
-    )weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, g->key_dim, g->value_dim);
+    return (size_t)page_bytes(spec->formats[layer], &spec->geometry[layer]);
 }
 
 size_t weir_kv_block_bytes(const weir_kv_spec *spec)
@@ -53,10 +56,8 @@ static size_t sink_page_bytes(const weir_kv_spec *spec)
 {
     const weir_kv_pair pair = spec->sinks.pair;
     int64_t bytes = 0;
-    for (int64_t i = 0; i < spec->n_layers; i++) {
-        const weir_kv_geometry *const g = &spec->geometry[i];
-        bytes = weir_max(bytes, weir_kv_bytes(pair.k, pair.v, g->key_dim, g->value_dim));
-    }
+    for (int64_t i = 0; i < spec->n_layers; i++)
+        bytes = weir_max(bytes, page_bytes(pair, &spec->geometry[i]));
     return (size_t)bytes;
 }
 
@@ -122,8 +123,9 @@ size_t kv_unsealed_bytes(const weir_kv_spec *spec, int64_t layer)
     const weir_kv_pair others = spec->formats[layer],
                        first = weir_kv_pair_at(others, spec->sinks, 0);
     const weir_kv_geometry *const g = &spec->geometry[layer];
-    const int64_t bytes = weir_kv_unsealed_bytes(others.k, others.v, g->key_dim, g->value_dim),
-                  at_first = weir_kv_unsealed_bytes(first.k, first.v, g->key_dim, g->value_dim);
+    const int64_t values = weir_kv_stored_value_dim(g),
+                  bytes = weir_kv_unsealed_bytes(others.k, others.v, g->key_dim, values),
+                  at_first = weir_kv_unsealed_bytes(first.k, first.v, g->key_dim, values);
     return (size_t)(bytes > at_first ? bytes : at_first);
 }
 

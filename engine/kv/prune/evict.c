@@ -7,6 +7,14 @@
 #include "engine/kv/prune/evict_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
+/* True if values of some layer are read out of its keys. */
+static bool has_aliases(const weir_kv_spec *spec)
+{
+    bool has = false;
+    for (int64_t i = 0; i < spec->n_layers; i++) has = has || spec->geometry[i].value_aliases_key;
+    return has;
+}
+
 /* Lays the arrays out from `base` (NULL: only measures). The spec of an open store bounds the
  * sizes. */
 static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
@@ -26,6 +34,7 @@ static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
     WEIR_ARRAYS_PLACE(&arrays, e->values, WEIR_PAGE_TOKENS * value_dim);
     WEIR_ARRAYS_PLACE(&arrays, e->page_keys, WEIR_PAGE_TOKENS * key_dim);
     WEIR_ARRAYS_PLACE(&arrays, e->page_values, WEIR_PAGE_TOKENS * value_dim);
+    WEIR_ARRAYS_PLACE(&arrays, e->tile_keys, has_aliases(spec) ? WEIR_POLICY_TILE * key_dim : 0);
     WEIR_ARRAYS_PLACE(&arrays, e->lists, kv_heads * rows);
     WEIR_ARRAYS_PLACE(&arrays, e->n_lists, kv_heads);
     return arrays.bytes;

@@ -43,6 +43,7 @@ struct weir_kv_evictor {
     weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
     float *keys, *values; /* [64, widest row] rows to be written */
     float *page_keys, *page_values; /* [64, widest row] rows of the page read */
+    float *tile_keys; /* [WEIR_POLICY_TILE, widest row], if values of some layer alias keys */
     char *unsealed; /* the table's unsealed rows after the eviction, all heads */
     int32_t *lists; /* [KV heads of the layer with the most, max_rows] */
     int32_t *n_lists; /* [KV heads of the layer with the most] */

@@ -8,8 +8,8 @@
 /* Arguments of kv_read and kv_write for contiguous rows of one head. */
 #define ONE_HEAD(geometry, segment)                                                                \
     .segments = (segment), .n_segments = 1, .n_kv_heads = 1, .key_dim = (geometry)->key_dim,       \
-    .value_dim = (geometry)->value_dim, .k_stride = (geometry)->key_dim,                           \
-    .v_stride = (geometry)->value_dim
+    .value_dim = weir_kv_stored_value_dim(geometry), .k_stride = (geometry)->key_dim,              \
+    .v_stride = weir_kv_stored_value_dim(geometry)
 
 static const weir_kv_geometry *geometry_of(const weir_kv_evictor *e, int64_t head)
 {
@@ -54,6 +54,16 @@ weir_status evict_page(
     return evict_load(e, *out, page, head, error);
 }
 
+/* Sets values that alias keys; keys [n, key_dim]. */
+static void copy_values(const weir_kv_geometry *g, const float *keys, const weir_policy_tile *tile)
+{
+    for (int64_t i = 0; i < tile->n; i++)
+        memcpy(
+            tile->values + i * g->value_dim, keys + i * g->key_dim,
+            (size_t)g->value_dim * sizeof *keys
+        );
+}
+
 weir_status weir_kv_read_rows(
     weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_tile *tile, weir_error *error
 )
@@ -83,14 +93,18 @@ weir_status weir_kv_read_rows(
                                       .unsealed_stride = COPIES };
     const int64_t n_sinks = spec->sinks.n_pages - first;
     const weir_kv_pair pair = spec->formats[tile->layer];
-    const weir_kv_read_args args = { .k = tile->keys,
-                                     .v = tile->values,
+    const bool copies = g->value_aliases_key && tile->values != NULL;
+    float *const keys = copies && tile->keys == NULL ? e->tile_keys : tile->keys;
+    const weir_kv_read_args args = { .k = keys,
+                                     .v = copies ? NULL : tile->values,
                                      ONE_HEAD(g, &segment),
                                      .k_format = pair.k,
                                      .v_format = pair.v,
                                      .sinks = { spec->sinks.pair,
                                                 n_sinks > 0 ? (int32_t)n_sinks : 0 } };
-    return weir_kv_read(e->stream, &args);
+    WEIR_TRY(weir_kv_read(e->stream, &args));
+    if (copies) copy_values(g, keys, tile);
+    return WEIR_OK;
 }
 
 /* ---- coding again ---------------------------------------------------------------------------- */
@@ -109,6 +123,7 @@ static void write_rows(
 )
 {
     void *const unsealed = evict_unsealed_rows(e, head);
+    const weir_kv_geometry *const geometry = geometry_of(e, head);
     const weir_kv_pair pair = pair_of(e, head, first / WEIR_PAGE_TOKENS);
     const weir_kv_segment segment = { .pages = page,
                                       .page_stride = 1,
@@ -117,8 +132,8 @@ static void write_rows(
                                       .unsealed_pages = unsealed != NULL ? &unsealed : NULL,
                                       .unsealed_stride = 1 };
     const weir_kv_write_args args = { .k = e->keys,
-                                      .v = values,
-                                      ONE_HEAD(geometry_of(e, head), &segment),
+                                      .v = geometry->value_aliases_key ? NULL : values,
+                                      ONE_HEAD(geometry, &segment),
                                       .k_format = pair.k,
                                       .v_format = pair.v };
     must_launch(weir_kv_write(e->stream, &args));
@@ -136,7 +151,9 @@ static weir_status load_page(
                                     .first = first,
                                     .n = left < WEIR_PAGE_TOKENS ? left : WEIR_PAGE_TOKENS,
                                     .keys = e->page_keys,
-                                    .values = e->page_values };
+                                    .values = geometry_of(e, head)->value_aliases_key
+                                                  ? NULL
+                                                  : e->page_values };
     return weir_kv_read_rows(e, table, &tile, error);
 }
 
@@ -172,7 +189,7 @@ weir_status evict_recode(
 {
     const kv_stay *const stay = &e->stays[head];
     const weir_kv_geometry *const g = geometry_of(e, head);
-    const size_t key_dim = (size_t)g->key_dim, value_dim = (size_t)g->value_dim;
+    const size_t key_dim = (size_t)g->key_dim, value_dim = (size_t)weir_kv_stored_value_dim(g);
     int64_t loaded = -1;
     for (int64_t row = first; row < end;) {
         const int64_t page = row / WEIR_PAGE_TOKENS, past = (page + 1) * WEIR_PAGE_TOKENS,
@@ -217,7 +234,7 @@ void evict_compact(weir_kv_evictor *e, int64_t layer, int64_t n, weir_kv_pair pa
                                         .n_segments = n,
                                         .n_kv_heads = 1,
                                         .key_dim = g->key_dim,
-                                        .value_dim = g->value_dim,
+                                        .value_dim = weir_kv_stored_value_dim(g),
                                         .k_format = pair.k,
                                         .v_format = pair.v };
     if (n > 0) must_launch(weir_kv_compact(e->stream, &args));

@@ -40,14 +40,14 @@ static weir_status plan_read(const planner *p)
                                       .n_past = WEIR_PAGE_TOKENS - 1,
                                       .unsealed_pages = &a_page };
     const weir_kv_read_args args = { .k = &a_row,
-                                     .v = &a_row,
+                                     .v = p->g.value_aliases_key ? NULL : &a_row,
                                      .segments = &segment,
                                      .n_segments = 1,
                                      .n_kv_heads = 1,
                                      .key_dim = p->g.key_dim,
-                                     .value_dim = p->g.value_dim,
+                                     .value_dim = weir_kv_stored_value_dim(&p->g),
                                      .k_stride = p->g.key_dim,
-                                     .v_stride = p->g.value_dim,
+                                     .v_stride = weir_kv_stored_value_dim(&p->g),
                                      .k_format = p->pair.k,
                                      .v_format = p->pair.v,
                                      .sinks = p->spec->sinks };
@@ -60,7 +60,7 @@ static weir_status plan_compact(const planner *p)
                                         .n_segments = p->g.n_heads,
                                         .n_kv_heads = 1,
                                         .key_dim = p->g.key_dim,
-                                        .value_dim = p->g.value_dim,
+                                        .value_dim = weir_kv_stored_value_dim(&p->g),
                                         .k_format = p->pair.k,
                                         .v_format = p->pair.v };
     for (int64_t h = 0; h < p->g.n_heads; h++)

@@ -60,7 +60,8 @@ weir_status weir_attend(
 {
     const bool is_watched = step->observer.watches != NULL;
     const int64_t k_width = args.n_kv_heads * args.key_dim,
-                  v_width = args.n_kv_heads * args.value_dim;
+                  value_dim = args.value_aliases_key ? 0 : args.value_dim,
+                  v_width = args.n_kv_heads * value_dim;
     args.segments = step->kv.segments;
     args.n_segments = step->kv.n_segments;
     args.k_format = step->kv.format.k;
@@ -68,14 +69,14 @@ weir_status weir_attend(
     args.sinks = step->kv.sinks;
     args.lse = is_watched ? step->observer.lse : NULL;
     const weir_kv_write_args rows = { .k = k,
-                                      .v = v,
+                                      .v = value_dim > 0 ? v : NULL,
                                       .segments = args.segments,
                                       .n_segments = args.n_segments,
                                       .n_kv_heads = args.n_kv_heads,
                                       .key_dim = args.key_dim,
-                                      .value_dim = args.value_dim,
+                                      .value_dim = value_dim,
                                       .k_stride = k_width,
-                                      .v_stride = v == k ? k_width : v_width,
+                                      .v_stride = v_width,
                                       .k_format = args.k_format,
                                       .v_format = args.v_format,
                                       .sinks = args.sinks };

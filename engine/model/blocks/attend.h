@@ -8,8 +8,8 @@ extern "C" {
 #endif
 
 /* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows
- * there. k NULL: writes nothing; the rows are those of an earlier layer. v == k: a value is the
- * beginning of its key. Segments, formats, sinks
+ * there. k NULL: writes nothing; the rows are those of an earlier layer. v is not read if values
+ * alias keys. Segments, formats, sinks
  * and lse of `args` are set from the step. */
 WEIR_MUST_CHECK weir_status
 weir_attend(const weir_step *step, const float *k, const float *v, weir_attention_args args);

@@ -1,7 +1,7 @@
 /* engine/model/blocks/mla.c - multi-head latent attention (DeepSeek-V2, section 2.1): keys and
  * values of all heads are linear in one latent per row, so only the latent and one rotated key are
  * kept. Computed in the absorbed form: a query is multiplied by its head's W_UK once instead of
- * every key, and a head's sum of latents by W_UV. */
+ * every key, and a head's sum of latents by W_UV (docs/decisions/0060). */
 #include <math.h>
 #include <string.h>
 
@@ -85,7 +85,8 @@ static weir_block_kv kv(const weir_shape *shape, const void *block_options)
 {
     return (weir_block_kv){ .geometry = { .n_heads = 1,
                                           .key_dim = row(shape, block_options),
-                                          .value_dim = shape->kv_lora_rank },
+                                          .value_dim = shape->kv_lora_rank,
+                                          .value_aliases_key = true },
                             .rope = (weir_rope_pairing)((const mla_options *)block_options)->rope,
                             .rope_last = true,
                             .scale = scale_of(shape),
@@ -246,7 +247,7 @@ static weir_status forward(
     if (!one) WEIR_TRY(reorder(shape, step, b, a, m.by_head, query(shape, o)));
     WEIR_TRY(absorb(shape, w, step, &m, a, b));
     WEIR_TRY(weir_attend(
-        step, m.k, m.k,
+        step, m.k, NULL,
         (weir_attention_args){ .out = b,
                                .q = a,
                                .n_heads = n_heads,
@@ -257,6 +258,7 @@ static weir_status forward(
                                .q_head_stride = n * all,
                                .out_stride = n_heads * rank,
                                .scale = scale_of(shape),
+                               .value_aliases_key = true,
                                .softcap = (float)shape->attention_softcap }
     ));
     if (!one) WEIR_TRY(reorder(shape, step, a, b, m.by_head, rank));

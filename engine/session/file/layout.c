@@ -52,7 +52,7 @@ void session_put_layer(unsigned char *at, const weir_kv_geometry *layer)
 {
     session_put32(at, (uint32_t)layer->n_heads);
     session_put32(at + 4, (uint32_t)layer->key_dim);
-    session_put32(at + 8, (uint32_t)layer->value_dim);
+    session_put32(at + 8, (uint32_t)weir_kv_stored_value_dim(layer));
     session_put32(at + 12, (uint32_t)layer->window);
 }
 

@@ -14,6 +14,8 @@
  *           order; joined, and with a last call without splits, they give the same up to rounding.
  * softcap : if not 0, softcap * tanh(scale * q . K / softcap) takes the place of scale * q . K,
  *           here and in what is observed.
+ * alias   : with value_aliases_key V[p] is the first value_dim values of K[p], as K's format has
+ *           them; pages have no V part, and V's formats are not read. Not for rotated formats
  * sinks   : with sink_logits exp(sink_logits[h]) joins the sum of the softmax, without a value.
  * observe : lse: the log of the sum of exp(scale * q . K) over what a row sees, and of the sink
  *           logit, written with `out`.
@@ -43,12 +45,33 @@ typedef struct weir_attention_args {
     float *lse;
     const float *sink_logits; /* [H]; NULL: none */
     float softcap; /* 0: none */
+    bool value_aliases_key;
 } weir_attention_args;
+
+/* Returns NULL, or why K and V cannot have these formats and widths. */
+static inline const char *weir_attention_pages_reject(const weir_attention_args *args)
+{
+    const weir_kv_pair others = { args->k_format, args->v_format };
+    return args->value_aliases_key
+               ? weir_kv_alias_reject(others.k, args->sinks, args->key_dim, args->value_dim)
+               : weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+}
+/* True if some page needs unsealed rows. */
+static inline bool weir_attention_needs_unsealed(const weir_attention_args *args)
+{
+    weir_kv_pair others = { args->k_format, args->v_format };
+    weir_kv_sinks sinks = args->sinks;
+    if (args->value_aliases_key) {
+        others.v = others.k;
+        sinks.pair.v = sinks.pair.k;
+    }
+    return weir_kv_any_unsealed(others, sinks);
+}
 
 static inline bool weir_attention_is_valid(const weir_attention_args *args)
 {
     return args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && args->window >= 0 &&
-           (args->n_heads <= 1 || args->q_head_stride >= args->key_dim);
+           args->value_dim > 0 && (args->n_heads <= 1 || args->q_head_stride >= args->key_dim);
 }
 static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_args *args)
 {

@@ -110,7 +110,8 @@ static inline const weir_kv_segment *weir_kv_segments_marshal(
  * row falls into must exist, and its unsealed page if a format needs one. The first pages of a
  * sequence have the formats of `sinks`, the others k_format and v_format, in this and the other ops
  * that take both. NULL: that side is unchanged.
- * shapes  : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
+ * shapes  : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous); value_dim
+ *           0: pages without a V part, v is NULL; so in kv_read and kv_compact
  * numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel stores the
  *           same bytes
  * errors  : EUNSUPPORTED if a format does not take the width; in this and the ops below, EINVAL for
@@ -131,7 +132,8 @@ static inline const char *weir_kv_write_reject(const weir_kv_write_args *args)
 static inline bool weir_kv_write_is_valid(const weir_kv_write_args *args)
 {
     return args->k_stride >= args->n_kv_heads * args->key_dim &&
-           args->v_stride >= args->n_kv_heads * args->value_dim;
+           args->v_stride >= args->n_kv_heads * args->value_dim &&
+           (args->value_dim > 0 || !args->v);
 }
 static inline void weir_kv_write_marshal(weir_marshaller *m, weir_kv_write_args *args)
 {
@@ -166,7 +168,8 @@ static inline const char *weir_kv_read_reject(const weir_kv_read_args *args)
 static inline bool weir_kv_read_is_valid(const weir_kv_read_args *args)
 {
     return (!args->k || args->k_stride >= args->n_kv_heads * args->key_dim) &&
-           (!args->v || args->v_stride >= args->n_kv_heads * args->value_dim);
+           (!args->v ||
+            (args->value_dim > 0 && args->v_stride >= args->n_kv_heads * args->value_dim));
 }
 static inline void weir_kv_read_marshal(weir_marshaller *m, weir_kv_read_args *args)
 {

@@ -119,7 +119,7 @@ void Evict::open(const Options &options)
     folder_ = ::testing::TempDir() + "/evict." + std::to_string(getpid());
     std::filesystem::create_directories(folder_);
     spec_.n_layers = n_layers;
-    geometry_.assign(formats_.size(), { kv_heads, key_dim, value_dim, 0, 0 });
+    geometry_.assign(formats_.size(), { kv_heads, key_dim, value_dim, 0, 0, false });
     weir_kv_number_heads(geometry_.data(), n_layers);
     spec_.geometry = geometry_.data();
     spec_.formats = formats_.data();

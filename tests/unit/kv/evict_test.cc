@@ -398,7 +398,7 @@ TEST(EvictSizes, OnlyWhereRowsAreEvicted)
     const weir_kv_pair formats[] = { f16, q8 };
     weir_kv_spec spec = {};
     spec.n_layers = 2;
-    const weir_kv_geometry geometry[] = { { 3, 64, 64, 0, 0 }, { 3, 64, 64, 0, 3 } };
+    const weir_kv_geometry geometry[] = { { 3, 64, 64, 0, 0, false }, { 3, 64, 64, 0, 3, false } };
     spec.geometry = geometry;
     spec.formats = formats;
     spec.n_pages = 60;

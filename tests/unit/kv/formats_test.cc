@@ -26,8 +26,8 @@ std::string printed(weir_kv_pair pair)
 std::string refusal(const std::string &pair, int64_t dim)
 {
     weir_error error = {};
-    EXPECT_EQ(weir_kv_pair_check(parsed(pair), dim, dim, "kv.format", &error), WEIR_ECONFIG)
-        << pair;
+    const weir_kv_geometry layer = { 1, dim, dim, 0, 0, false };
+    EXPECT_EQ(weir_kv_pair_check(parsed(pair), &layer, "kv.format", &error), WEIR_ECONFIG) << pair;
     return error.text;
 }
 
@@ -87,13 +87,32 @@ TEST(KvFormats, AWidthThatDoesNotFitIsRefusedWithThoseThatDo)
         "f16, bf16, int8, fp8_e4m3, fp8_e5m2"
     );
     EXPECT_NE(refusal("f16", 1000).find("they fit no format"), std::string::npos);
+    const weir_kv_geometry wide = { 1, 128, 128, 0, 0, false };
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++)
         EXPECT_EQ(
             weir_kv_pair_check(
-                { (weir_kv_format)f, (weir_kv_format)f }, 128, 128, "kv.format", nullptr
+                { (weir_kv_format)f, (weir_kv_format)f }, &wide, "kv.format", nullptr
             ),
             WEIR_OK
         ) << f;
+}
+
+TEST(KvFormats, ValuesThatAliasKeysHaveTheirFormat)
+{
+    const weir_kv_geometry latent = { 1, 64, 32, 0, 0, true };
+    const auto says = [&](const char *pair) -> std::string {
+        weir_error error = {};
+        const weir_status status = weir_kv_pair_check(parsed(pair), &latent, "kv.format", &error);
+        return status == WEIR_OK ? "" : error.text;
+    };
+    for (const char *pair : { "f32", "f16", "bf16", "q8_0", "q4_0", "int8", "fp8_e4m3", "kivi2" })
+        EXPECT_EQ(says(pair), "") << pair;
+    EXPECT_EQ(
+        says("q8_0/f16"), "kv.format: f16 for values is not the format of keys; this model's "
+                          "values are parts of its keys"
+    );
+    EXPECT_NE(says("turbo4").find("codes are of rotated keys"), std::string::npos);
+    EXPECT_EQ(weir_kv_stored_value_dim(&latent), 0);
 }
 
 TEST(KvFormats, FirstTokensMayStayWide)

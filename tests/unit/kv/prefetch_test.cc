@@ -56,7 +56,7 @@ class Prefetch : public ::testing::Test {
         const int64_t on_host = std::max<int64_t>(host_blocks, 0),
                       pages = (memory_blocks + disk_blocks) * heads;
         for (int i = 0; i < layers; i++)
-            geometry_[i] = { kv_heads, dim, dim, windows[(size_t)i], 0 };
+            geometry_[i] = { kv_heads, dim, dim, windows[(size_t)i], 0, false };
         weir_kv_number_heads(geometry_, layers);
         spec_ = { layers,
                   geometry_,

@@ -23,7 +23,7 @@ class PrefixCost : public ::testing::Test {
         const std::string folder = ::testing::TempDir();
         const size_t caps[WEIR_TIER_COUNT] = {};
         static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 };
-        static const weir_kv_geometry geometry = { 1, 8, 8, 0, 0 };
+        static const weir_kv_geometry geometry = { 1, 8, 8, 0, 0, false };
         const int64_t n_pages = n_nodes + 128;
         const weir_kv_spec spec = { 1,      &geometry,         &f16,           n_pages,
                                     n_rows, has_disk ? 64 : 0, folder.c_str(), {},

@@ -61,7 +61,8 @@ class Prefix : public ::testing::TestWithParam<Kind> {
                                   int8 = { WEIR_KV_INT8, WEIR_KV_F32 };
         static const weir_kv_pair wide[] = { f16, f16 }, narrow[] = { int8, int8 };
         /* One head in the first layer, three in the second */
-        static const weir_kv_geometry geometry[] = { { 1, 8, 8, 0, 0 }, { 3, 8, 8, 0, 1 } };
+        static const weir_kv_geometry geometry[] = { { 1, 8, 8, 0, 0, false },
+                                                     { 3, 8, 8, 0, 1, false } };
         n_pages_ = n_pages + n_sink_pages;
         const weir_kv_sinks sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sink_pages > 0 ? 2 : 0 };
         const weir_kv_spec spec = { layers,         geometry, is_paged() ? narrow : wide,

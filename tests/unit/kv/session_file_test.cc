@@ -275,8 +275,12 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
 }
 
 /* As many heads in all as the sequence has, and pages of as many bytes. */
-const weir_kv_geometry swapped[] = { { 3, 8, 8, 0, 0 }, { 2, 8, 8, 0, 3 }, { 1, 8, 8, 16, 5 } },
-                       windowed[] = { { 2, 8, 8, 0, 0 }, { 3, 8, 8, 0, 2 }, { 1, 8, 8, 8, 5 } };
+const weir_kv_geometry swapped[] = { { 3, 8, 8, 0, 0, false },
+                                     { 2, 8, 8, 0, 3, false },
+                                     { 1, 8, 8, 16, 5, false } },
+                       windowed[] = { { 2, 8, 8, 0, 0, false },
+                                      { 3, 8, 8, 0, 2, false },
+                                      { 1, 8, 8, 8, 5, false } };
 
 TEST_F(SessionFile, WhatDiffersIsNamed)
 {

@@ -58,8 +58,8 @@ class SizeClass : public ::testing::Test {
     }
     int64_t n_cached() const { return weir_prefix_stats_of(prefix_).n_tokens; }
 
-    const weir_kv_geometry geometry_[layers] = { { kv_heads, 32, 32, 0, 0 },
-                                                 { kv_heads, 32, 32, 0, kv_heads } };
+    const weir_kv_geometry geometry_[layers] = { { kv_heads, 32, 32, 0, 0, false },
+                                                 { kv_heads, 32, 32, 0, kv_heads, false } };
     const weir_kv_pair formats_[layers] = { { WEIR_KV_F16, WEIR_KV_F16 },
                                             { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
     weir_ledger *ledger_ = nullptr;
@@ -136,7 +136,7 @@ TEST(SizeClasses, AStoreCountsPagesAsItsSpecificationDoes)
 TEST(SizeClasses, ATableThatOutgrowsItsEntriesCountsAllPages)
 {
     const size_t caps[WEIR_TIER_COUNT] = {};
-    const weir_kv_geometry geometry = { 2, 32, 32, 0, 0 };
+    const weir_kv_geometry geometry = { 2, 32, 32, 0, 0, false };
     const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
     const int32_t one_row[] = { 1, 1 };
     weir_ledger *ledger = nullptr;

@@ -27,7 +27,7 @@ class Store : public StoreFixture {
         formats_ = formats;
         const size_t caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        geometry_.assign(formats.size(), { 3, dim, dim, 0, 0 });
+        geometry_.assign(formats.size(), { 3, dim, dim, 0, 0, false });
         weir_kv_number_heads(geometry_.data(), (int64_t)geometry_.size());
         spec_ = { (int64_t)formats.size(),
                   geometry_.data(),
@@ -270,7 +270,7 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
 {
     const size_t caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
-    const weir_kv_geometry geometry[] = { { 3, 32, 32, 0, 0 }, { 3, 32, 32, 0, 3 } };
+    const weir_kv_geometry geometry[] = { { 3, 32, 32, 0, 0, false }, { 3, 32, 32, 0, 3, false } };
     const weir_kv_spec spec = {
         2, geometry, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0, 0
     };
@@ -284,7 +284,9 @@ TEST_F(Store, LayersKeepHeadsOfTheirOwn)
 {
     const size_t caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, f16, f16 };
-    weir_kv_geometry geometry[] = { { 1, 24, 16, 0, 0 }, { 4, 32, 32, 0, 0 }, { 2, 24, 16, 0, 0 } };
+    weir_kv_geometry geometry[] = { { 1, 24, 16, 0, 0, false },
+                                    { 4, 32, 32, 0, 0, false },
+                                    { 2, 24, 16, 0, 0, false } };
     weir_kv_number_heads(geometry, 3);
     EXPECT_EQ(geometry[1].first_head, 1);
     EXPECT_EQ(geometry[2].first_head, 5);

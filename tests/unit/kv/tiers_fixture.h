@@ -68,7 +68,8 @@ class Tiers : public StoreFixture {
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         weir_ledger_use_device(ledger_, device_);
         const int64_t n_sinks = sinks > 0 ? 6 * heads : 0;
-        static const weir_kv_geometry geometry[] = { { 2, 32, 32, 0, 0 }, { 4, 32, 32, 0, 2 } };
+        static const weir_kv_geometry geometry[] = { { 2, 32, 32, 0, 0, false },
+                                                     { 4, 32, 32, 0, 2, false } };
         spec_ = { 2,
                   geometry,
                   formats_,

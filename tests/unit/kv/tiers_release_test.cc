@@ -27,7 +27,8 @@ TEST_F(Tiers, LongSequencesAreReturnedInRanges)
     const size_t caps[WEIR_TIER_COUNT] = {};
     static weir_kv_geometry geometry[layers]; /* outlive the store */
     static weir_kv_pair formats[layers];
-    for (int i = 0; i < layers; i++) geometry[i] = { layer_heads, 32, 32, 0, 0 }, formats[i] = f16;
+    for (int i = 0; i < layers; i++)
+        geometry[i] = { layer_heads, 32, 32, 0, 0, false }, formats[i] = f16;
     weir_kv_number_heads(geometry, layers);
     folder_ = ::testing::TempDir() + "/tiers." + std::to_string(getpid());
     std::filesystem::create_directories(folder_);

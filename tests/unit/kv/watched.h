@@ -37,6 +37,7 @@ struct Watched {
                        spec.max_rows,
                        { 1, 2 },
                        0,
+                       false,
                        false };
         wish.layers = layers.data();
         wish.n_sequences = 4;

@@ -304,6 +304,18 @@ TEST(Latents, ScoresHaveTheFactorOfYarn)
     }
 }
 
+/* Three layers with 40 f32 a token, and nothing for values. */
+TEST(Latents, APageHasNoValues)
+{
+    Engine engine;
+    ASSERT_EQ(engine.open(golden(checkpoint), exact), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_engine_plan_of(engine.get())->facts.kv_bytes_per_token, 3 * 40 * 4);
+    EXPECT_EQ(engine.plan(golden(checkpoint), { "kv.format=f32/f16" }), WEIR_ECONFIG);
+    EXPECT_SAYS(engine.text(), "f16 for values is not the format of keys");
+    EXPECT_EQ(engine.plan(golden(checkpoint), { "kv.format=q8_0" }), WEIR_ECONFIG);
+    EXPECT_SAYS(engine.text(), "q8_0 for keys takes head widths that are multiples of 32");
+}
+
 /* Methods that turn the first dims of keys would turn latents. */
 TEST(Latents, PoliciesThatTurnKeysAreRefused)
 {

@@ -219,7 +219,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{ "tq", "q8_0/kivi8", 1100, 2 }, Case{ "tq", "turbo2", 1100, 2 },
         Case{ "tq", "turbo4", 1100, 2 }, Case{ "qwen3", "turbo4", 1500, 3, 128 },
         Case{ "tq", "q8_0", 1100, 2, 64 }, Case{ "qwen3", "kivi4", 1100, 2, 100 },
-        Case{ "differential", "f16", 1500, 3 }, Case{ "differential", "kivi4/turbo3", 1100, 2 }
+        Case{ "deepseek3", "f16", 1500, 3 }, Case{ "deepseek3", "int8", 1100, 2 },
+        Case{ "deepseek3", "f16", 1100, 2, 64 }, Case{ "differential", "f16", 1500, 3 },
+        Case{ "differential", "kivi4/turbo3", 1100, 2 }
     )
 );
 

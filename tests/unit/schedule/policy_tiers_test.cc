@@ -41,6 +41,8 @@ const Case cases[] = {
     { "tq", "f32", "scissorhands", "recent=16,every=16,history=64" },
     { "tq", "q8_0", "h2o", "sinks=2,recent=16,every=16" },
     { "tq", "f16", "tova", "every=1" },
+    { "deepseek3", "f32", "h2o", "sinks=2,recent=16,every=16" },
+    { "deepseek3", "int8", "scissorhands", "recent=16,every=16,history=64" },
     { "windowed", "f32", "h2o", "sinks=2,recent=16,every=16", 0,
       32 }, /* its first layer keeps every row */
 };

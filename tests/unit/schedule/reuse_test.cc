@@ -10,7 +10,7 @@ using support::Reuse;
 
 TEST_F(Reuse, APromptAndWhatContinuesItAreFoundAgain)
 {
-    for (const char *const model : { "tq", "qwen3", "mistral" }) {
+    for (const char *const model : { "tq", "qwen3", "mistral", "deepseek3" }) {
         open(model, 2);
         const auto tokens = prompt(1, 200);
         const auto cold = run(tokens, nullptr, false);

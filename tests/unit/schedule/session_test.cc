@@ -52,7 +52,7 @@ class Session : public support::Folder {
 
 TEST_F(Session, AConversationGoesOnAfterARestart)
 {
-    for (const char *const model : { "tq", "qwen3", "mistral" }) {
+    for (const char *const model : { "tq", "qwen3", "mistral", "deepseek3" }) {
         start(model);
         const auto tokens = prompt(1, 200);
         const auto answer = run(tokens);
