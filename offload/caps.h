@@ -15,8 +15,8 @@ weir_caps weir_caps_detect(void);
 weir_caps weir_caps_limited(weir_caps caps, weir_isa isa);
 weir_isa weir_caps_isa(const weir_caps *caps); /* the highest level, ANY below v2 */
 /* Prints the features on which the bits of results depend: "v3"; "v4+bf16", where oneDNN multiplies
- * dense bf16 weights; "v4+amx_bf16", where tile registers do. VNNI and AMX-INT8 change none: integer
- * products are exact (tests/unit/matmul/tiles_test.cc). */
+ * dense bf16 weights; "v4+amx_bf16", where tile registers do. VNNI and AMX-INT8 change none:
+ * integer products are exact (tests/unit/matmul/tiles_test.cc). */
 enum { WEIR_CAPS_TEXT = 16 };
 void weir_caps_print(char out[WEIR_CAPS_TEXT], const weir_caps *caps);
 
