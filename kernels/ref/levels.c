@@ -8,7 +8,7 @@
 #include "kernels/abi/quant.h"
 #include "kernels/ref/grids.h"
 
-/* The last four levels of IQ2 and the fourth and last of IQ1 have no digit: no index picks them. */
+/* The fourth and eighth levels of IQ1 and IQ2 have no digit: no index picks them. */
 static const int8_t fp4_levels[WEIR_LEVELS] = { 0, 1,  2,  3,  4,  6,  8,  12,
                                                 0, -1, -2, -3, -4, -6, -8, -12 };
 static const int8_t iq1_levels[WEIR_LEVELS] = { -7, 1, 9, 0, -9, -1, 7, 0 };
