@@ -33,11 +33,7 @@ void weir_choice_stop_pruning(choice *c)
 
 static bool has_cold_blocks(const choice *c)
 {
-    const weir_kv_table *const table = &c->sequence->table;
-    bool any = false;
-    for (int64_t p = 0; !any && !table->is_pruned && table->n_heads > 0 && p < table->n_pages; p++)
-        any = weir_kv_is_cold(c->job->service->store, table->pages[p]);
-    return any;
+    return weir_kv_table_cold_blocks(&c->sequence->table, c->job->service->store) > 0;
 }
 
 /* ---- memory for the rows that stay ----------------------------------------------------------- */

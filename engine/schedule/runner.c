@@ -265,9 +265,12 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
         );
         const weir_attention_watch *const watches =
             runner_watch(runner, &runner->watched[batch.n_segments], item, batch.n_rows);
+        const int64_t n_cold = weir_kv_table_cold_blocks(&sequence->table, sequence->store);
         if (runner->prefetch != NULL)
             weir_kv_prefetch_views(runner->prefetch)[batch.n_segments] =
-                (weir_kv_view){ .pages = (void *const *)sequence->table.pages,
+                (weir_kv_view){ .n_cold = (int32_t)n_cold,
+                                .end_cold = (int32_t)sequence->table.cold.end,
+                                .pages = (void *const *)sequence->table.pages,
                                 .stride = sequence->table.capacity,
                                 .n_past = sequence->n_computed,
                                 .n_rows = item->n_rows,

@@ -161,7 +161,7 @@ static void read_ends(weir_service *service, bool all)
         const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
         if (!weir_kv_is_moving(service->store, table->pages[last]))
             (void)weir_kv_promote_begin(
-                service->store, (void *const *)table->pages + last, table->capacity, NULL
+                service->store, (void *const *)table->pages + last, table->capacity, last, NULL
             );
     }
 }

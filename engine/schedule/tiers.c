@@ -19,7 +19,7 @@ typedef struct sequences {
     int32_t n_items, n_running;
 } sequences;
 
-static const weir_kv_sequence *sequence_at(const sequences *all, int32_t i)
+static weir_kv_sequence *sequence_at(const sequences *all, int32_t i)
 {
     if (i < all->n_running) return all->holders->running(all->holders->user, i);
     return i - all->n_running < all->n_items ? all->items[i - all->n_running].sequence : NULL;
@@ -56,12 +56,12 @@ static bool is_hot(const sequences *all, const void *page, int64_t block, int32_
 
 /* The oldest block of a sequence that is in memory and may be demoted; 0: none. */
 static int64_t oldest_block(
-    const weir_kv_store *store, const sequences *all, const weir_kv_sequence *s, int32_t hot
+    const weir_kv_store *store, const sequences *all, weir_kv_sequence *s, int32_t hot
 )
 {
-    const int64_t end = demotable_end(&s->table, hot),
-                  sinks = weir_kv_store_spec(store)->sinks.n_pages;
-    for (int64_t block = sinks > 1 ? sinks : 1; !s->table.is_pruned && block < end; block++)
+    const int64_t end = demotable_end(&s->table, hot);
+    if (s->table.is_pruned || end <= 0) return 0;
+    for (int64_t block = weir_kv_table_first_near(&s->table, store); block < end; block++)
         if (weir_kv_may_leave(store, (void *const *)s->table.pages + block, s->table.capacity) &&
             !is_hot(all, s->table.pages[block], block, hot))
             return block;
@@ -77,24 +77,44 @@ static void count(
     holders->counts[step].pages += weir_kv_pages_for(weir_kv_store_spec(store), 1);
 }
 
+/* The longest sequence after number `last` in the order of length, and then of numbers, that may
+ * have a block to demote; -1: there is none. last -1: of all. */
+static int32_t next_longest(
+    const weir_kv_store *store, const sequences *all, int32_t hot, int32_t last
+)
+{
+    const int64_t most = last >= 0 ? sequence_at(all, last)->table.n_pages : INT64_MAX;
+    weir_kv_sequence *s;
+    int64_t n_pages = 0;
+    int32_t longest = -1;
+    for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++) {
+        weir_kv_table *const table = &s->table;
+        const bool is_next = table->n_pages < most || (table->n_pages == most && i > last);
+        if (!is_next || table->n_pages <= n_pages || table->is_pruned ||
+            weir_kv_table_first_near(table, store) >= demotable_end(table, hot))
+            continue;
+        longest = i;
+        n_pages = table->n_pages;
+    }
+    return longest;
+}
+
 /* Begins to demote a block of the longest sequence that has one; ENOTFOUND: none has. */
 static weir_status begin_running(
     weir_kv_store *store, const sequences *all, int32_t hot, weir_error *error
 )
 {
-    const weir_kv_sequence *longest = NULL, *s;
     int64_t block = 0;
-    for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++) {
-        if (longest != NULL && s->table.n_pages <= longest->table.n_pages) continue;
-        const int64_t oldest = oldest_block(store, all, s, hot);
-        if (oldest == 0) continue;
-        longest = s;
-        block = oldest;
-    }
-    if (longest == NULL) return WEIR_ENOTFOUND;
+    int32_t longest = -1;
+    do {
+        longest = next_longest(store, all, hot, longest);
+        if (longest < 0) return WEIR_ENOTFOUND;
+        block = oldest_block(store, all, sequence_at(all, longest), hot);
+    } while (block == 0);
+    const weir_kv_table *const table = &sequence_at(all, longest)->table;
     weir_prefix_leave_disk(all->holders->prefix, 1);
     WEIR_TRY(weir_kv_demote_begin(
-        store, (void *const *)longest->table.pages + block, longest->table.capacity, error
+        store, (void *const *)table->pages + block, table->capacity, block, error
     ));
     count(store, all->holders, WEIR_RECLAIM_DEMOTE_RUNNING);
     return WEIR_OK;
@@ -128,7 +148,9 @@ weir_status weir_tiers_demote_cached(
     const int32_t found = weir_prefix_lru_blocks(holders->prefix, blocks, (int32_t)most);
     for (int32_t i = 0; i < found; i++) {
         weir_prefix_leave_disk(holders->prefix, 1);
-        WEIR_TRY(weir_kv_demote_begin(store, blocks[i], 1, error));
+        WEIR_TRY(weir_kv_demote_begin(
+            store, blocks[i], 1, weir_prefix_block_index(holders->prefix, blocks[i]), error
+        ));
         count(store, holders, WEIR_RECLAIM_DEMOTE_CACHED);
     }
     return WEIR_OK;
@@ -165,25 +187,41 @@ bool weir_tiers_settle(weir_kv_store *store, bool wait)
     return n > 0;
 }
 
-/* A block of the table on disk that should be read back. */
-static bool should_come(const weir_kv_store *store, const weir_kv_table *table, int64_t block)
+/* A search for blocks of a table on disk that should be read back, the newest first. */
+typedef struct search {
+    weir_kv_table *table;
+    int64_t end, left; /* left: blocks on disk before the end */
+} search;
+
+static search begin_search(const weir_kv_store *store, weir_kv_table *table)
 {
-    const void *const page = table->pages[block];
-    return weir_kv_is_cold(store, page) && !weir_kv_is_unreadable(store, page) &&
-           !weir_kv_is_moving(store, page);
+    return (search
+    ){ .table = table, .end = table->n_pages, .left = weir_kv_table_cold_blocks(table, store) };
 }
 
-/* Finds blocks of the works' sequences on disk that should be read back, at most `most`. Returns
- * their number. */
+/* -1: there are no more. */
+static int64_t next_cold(const weir_kv_store *store, search *of)
+{
+    for (; of->left > 0; of->left--) {
+        of->end = weir_kv_table_cold_before(of->table, store, of->end);
+        WEIR_ASSERT(of->end >= 0);
+        const void *const page = of->table->pages[of->end];
+        if (weir_kv_is_unreadable(store, page) || weir_kv_is_moving(store, page)) continue;
+        of->left--;
+        return of->end;
+    }
+    return -1;
+}
+
+/* Counts blocks of the works' sequences on disk that should be read back, up to `most`. */
 static int64_t cold_blocks(
     const weir_kv_store *store, const weir_batch_item *items, int32_t n_items, int64_t most
 )
 {
     int64_t n = 0;
     for (int32_t i = 0; i < n_items; i++) {
-        const weir_kv_table *const table = &items[i].sequence->table;
-        for (int64_t block = table->n_pages - 1; block >= 0 && n < most; block--)
-            n += should_come(store, table, block);
+        search of = begin_search(store, &items[i].sequence->table);
+        while (n < most && next_cold(store, &of) >= 0) n++;
     }
     return n;
 }
@@ -204,16 +242,15 @@ void weir_tiers_move(
     int64_t n = cold_blocks(store, items, n_items, most);
     if (n > 0 && weir_tiers_demote_cached(store, holders, reserve + n, NULL) != WEIR_OK) return;
     for (int32_t i = 0; i < n_items; i++) {
-        const weir_kv_table *const table = &items[i].sequence->table;
-        for (int64_t block = table->n_pages - 1;
-             block >= 0 && n > 0 && weir_kv_free_blocks(store) > reserve; block--) {
-            if (!should_come(store, table, block)) continue;
+        weir_kv_table *const table = &items[i].sequence->table;
+        search of = begin_search(store, table);
+        for (int64_t block;
+             n > 0 && weir_kv_free_blocks(store) > reserve && (block = next_cold(store, &of)) >= 0;
+             n--)
             if (weir_kv_promote_begin(
-                    store, (void *const *)table->pages + block, table->capacity, NULL
+                    store, (void *const *)table->pages + block, table->capacity, block, NULL
                 ) != WEIR_OK)
                 return;
-            n--;
-        }
     }
 }
 

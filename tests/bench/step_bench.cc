@@ -43,8 +43,10 @@ bool measure(const steps::Options &options)
     }
     (void)printf(
         "%7d %7s %5s %9.1f %9.1f %9.1f %9.1f %9.1f", options.context, options.prefill ? "128" : "-",
-        options.disk.empty() ? "-" : "yes", f.cpu_median_us, f.cpu_p99_us, f.median_us, f.p99_us,
-        f.most_us
+        options.disk.empty() ? "-"
+        : options.cold       ? "cold"
+                             : "yes",
+        f.cpu_median_us, f.cpu_p99_us, f.median_us, f.p99_us, f.most_us
     );
     for (const double us : f.part_us) (void)printf(" %8.1f", us);
     (void)printf(" %8.1f\n", f.norms_us);
@@ -59,12 +61,19 @@ int main(int argc, char **argv)
     steps::Options options;
     std::vector<int32_t> contexts = { 1024, 32768 };
     std::string disk;
+    bool cold = false;
     options.folder = "/var/tmp/weir-steps-" + std::to_string(getpid());
-    const option names[] = { { "sequences", 1, nullptr, 's' }, { "layers", 1, nullptr, 'l' },
-                             { "kv-heads", 1, nullptr, 'h' },  { "pool", 1, nullptr, 'p' },
-                             { "context", 1, nullptr, 'c' },   { "steps", 1, nullptr, 'n' },
-                             { "queued", 1, nullptr, 'q' },    { "disk", 1, nullptr, 'd' },
-                             { "folder", 1, nullptr, 'f' },    {} };
+    const option names[] = { { "sequences", 1, nullptr, 's' },
+                             { "layers", 1, nullptr, 'l' },
+                             { "kv-heads", 1, nullptr, 'h' },
+                             { "pool", 1, nullptr, 'p' },
+                             { "context", 1, nullptr, 'c' },
+                             { "steps", 1, nullptr, 'n' },
+                             { "queued", 1, nullptr, 'q' },
+                             { "disk", 1, nullptr, 'd' },
+                             { "folder", 1, nullptr, 'f' },
+                             { "cold", 0, nullptr, 'o' },
+                             {} };
     for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) {
         switch (c) {
         case 's': options.sequences = atoi(optarg); break;
@@ -75,6 +84,7 @@ int main(int argc, char **argv)
         case 'n': options.steps = atoi(optarg); break;
         case 'q': options.queued = atoi(optarg); break;
         case 'd': disk = optarg; break;
+        case 'o': cold = true; break;
         case 'f': options.folder = optarg; break;
         default: return 2;
         }
@@ -93,12 +103,16 @@ int main(int argc, char **argv)
     bool ok = true;
     for (const std::string &tier : { std::string(), disk }) {
         options.disk = tier;
-        for (const int32_t context : contexts)
-            for (const bool prefill : { false, true }) {
-                options.context = context;
-                options.prefill = prefill;
-                ok = ok && measure(options);
-            }
+        for (const bool is_cold : { false, true }) {
+            options.cold = is_cold;
+            if (is_cold && (!cold || disk.empty() || tier.empty())) continue;
+            for (const int32_t context : contexts)
+                for (const bool prefill : { false, true }) {
+                    options.context = context;
+                    options.prefill = prefill;
+                    ok = ok && measure(options);
+                }
+        }
         if (disk.empty()) break;
     }
     std::filesystem::remove_all(options.folder);

@@ -10,13 +10,16 @@
 #include "engine/base/clock.h"
 #include "engine/engine_parts.h"
 #include "engine/kv/pool/store.h"
+#include "engine/kv/prefix/prefix.h"
+#include "engine/kv/tiers/residency.h"
+#include "engine/schedule/job.h"
 #include "tests/bench/idle_blocks.h"
 #include "tests/unit/model/idle_model.h"
 
 namespace steps {
 namespace {
 
-constexpr int32_t kVocab = 64, kPageTokens = 64, kPiece = 128, kChunk = 4096;
+constexpr int32_t kVocab = 64, kPageTokens = 64, kPiece = 128, kChunk = 4096, kColdBlocks = 16;
 
 void write_model(const Options &o, int64_t window)
 {
@@ -125,12 +128,40 @@ class Bench {
         streams_.clear();
         return true;
     }
+    // Before all others, so that it is the least recently used.
+    bool add_cold()
+    {
+        if (!submit(-1, kColdBlocks * kPageTokens + 1, 1)) return false;
+        std::unique_lock<std::mutex> hold(lock_);
+        changed_.wait(hold, [this] { return n_ended_ == 1; });
+        n_ended_ = 0;
+        hold.unlock();
+        weir_job_release(streams_[0]->job);
+        streams_.clear();
+        weir_service_call(service_, demote_cached, this);
+        const weir_kv_store *const store = weir_engine_store(engine_);
+        if (weir_kv_residency_of(store).pages_cold > 0) return true;
+        problem_ = "no block went to the lower tier";
+        return false;
+    }
+    static void demote_cached(weir_service *, void *user)
+    {
+        Bench *const self = static_cast<Bench *>(user);
+        weir_prefix *const prefix = weir_engine_prefix(self->engine_);
+        void *const *blocks[kColdBlocks];
+        const int32_t n = weir_prefix_lru_blocks(prefix, blocks, kColdBlocks);
+        for (int32_t i = 0; i < n; i++)
+            (void)!weir_kv_demote(
+                weir_engine_store(self->engine_), blocks[i], 1,
+                weir_prefix_block_index(prefix, blocks[i]), nullptr
+            );
+    }
     bool submit_all()
     {
         const int32_t window = weir_service_facts_of(service_)->window;
         if (o_.prefill) steps_ = std::min(steps_, (window - 1) / kPiece - kSpare);
         n_streams_ = o_.sequences - (o_.prefill ? 1 : 0);
-        if (!fill()) return false;
+        if ((o_.cold && !add_cold()) || !fill()) return false;
         std::unique_lock<std::mutex> hold(lock_);
         is_filled_ = true;
         hold.unlock();

@@ -17,6 +17,7 @@ struct Options {
     bool prefill = false; // one sequence computes a prompt meanwhile, in pieces
     int32_t queued = 0; // jobs that wait for a place
     std::string disk; // size of a lower tier; empty: there is none
+    bool cold = false; // a cached text that nothing uses is there
     std::string folder; // for the model's files and the lower tier; exists
 };
 

@@ -181,6 +181,7 @@ weir_status weir_kv_store_open(
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
     *store = (weir_kv_store
     ){ .spec = *spec, .ledger = ledger, .n_free = spec->n_pages, .first_changed = LAST_CHANGED };
+    store->lookups = &store->n_lookups;
     const weir_status status = open_pool(store, error);
     if (status != WEIR_OK)
         weir_kv_store_close(store);

@@ -109,6 +109,16 @@ static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 
 typedef struct weir_kv_store weir_kv_store;
 
+/* What a table knows of its blocks in the lower tier, as of a move of the store
+ * (tiers/table_cold.c). */
+typedef struct weir_kv_table_cold {
+    int64_t n, end; /* their number; all are before `end` */
+    /* From the first block past the sinks that is not 0 on, all before this one are there. */
+    int64_t first_near;
+    bool is_near; /* that one is in memory, or there is none */
+    int64_t as_of; /* moves of the store that it has seen */
+} weir_kv_table_cold;
+
 typedef struct weir_kv_table {
     void **pages; /* [n_heads, capacity]; owned */
     /* [n_heads] unsealed rows of each head's last page, NULL for layers without; NULL: no layer has
@@ -126,6 +136,7 @@ typedef struct weir_kv_table {
     /* Of the longest head; of the sequence if there are no heads. */
     int64_t n_rows;
     bool is_pruned; /* rows were evicted */
+    weir_kv_table_cold cold;
 } weir_kv_table;
 
 /* Visible rows of a (layer, KV head): slots 0 .. rows - 1. */
@@ -266,6 +277,10 @@ weir_kv_table_grow(weir_kv_table *table, weir_kv_store *store, int64_t n_blocks)
 /* Makes pages [n_heads], shared, the pages at index `page`, for which there is memory, of a table
  * that is not pruned. */
 void weir_kv_table_share(
+    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
+);
+/* The same in place of pages that it has there. */
+void weir_kv_table_replace(
     weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
 );
 

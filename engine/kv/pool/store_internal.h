@@ -1,6 +1,6 @@
 /* engine/kv/pool/store_internal.h - internals of the store, shared by pages (store.c,
  * references.c), tables (table.c, table_memory.c), tiers (residency.c, residency_open.c, moves.c,
- * release.c) and eviction (evict.c). */
+ * release.c, table_cold.c) and eviction (evict.c). */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -41,6 +41,7 @@ typedef struct kv_released {
 enum { KV_MOVES = 16 };
 typedef struct kv_move {
     void **pages; /* [heads], held */
+    int64_t block; /* its index in tables */
     int32_t place; /* below */
     bool is_up; /* is promoted */
     weir_status status;
@@ -54,6 +55,14 @@ typedef struct kv_moves {
     int64_t n_begun, n_done; /* (lock) written by the engine thread; by the thread */
     weir_worker worker;
 } kv_moves;
+
+/* The last blocks that moved, for tables (table_cold.c). */
+enum { KV_MOVED = 256 };
+typedef struct kv_moved {
+    const void *page; /* the first one */
+    int64_t block; /* its index in tables */
+    bool is_cold; /* since this move */
+} kv_moved;
 
 /* What sizes.c computes from the spec with a loop over the layers, for questions of every step. */
 typedef struct kv_sizes {
@@ -107,6 +116,9 @@ struct weir_kv_store {
     size_t backing_bytes;
     pthread_mutex_t lock;
     kv_moves moves;
+    kv_moved last_moved[KV_MOVED]; /* a ring */
+    int64_t n_moved; /* since opening */
+    int64_t n_lookups, *lookups; /* lookups: of n_lookups, also for callers that only read */
     weir_kv_residency moved;
 };
 
@@ -203,6 +215,19 @@ int64_t *kv_count_of(
  * aligned to 4096 bytes. Engine thread. */
 WEIR_MUST_CHECK weir_status
 kv_page_load(weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error);
+
+/* table_cold.c: the table looks at what has moved; counts anew; its first head's page at an index
+ * will be dropped; was set. */
+void kv_table_catch_up(weir_kv_table *table, const weir_kv_store *store);
+void kv_table_recount(weir_kv_table *table, const weir_kv_store *store);
+void kv_table_loses(weir_kv_table *table, const weir_kv_store *store, int64_t block);
+void kv_table_gets(weir_kv_table *table, const weir_kv_store *store, int64_t block);
+/* Only its first n_blocks are left. */
+void kv_table_keeps(weir_kv_table *table, int64_t n_blocks);
+/* The block at this index of tables is in the lower tier now, or in memory. */
+void kv_block_moved(weir_kv_store *store, const void *page, int64_t block, bool is_cold);
+/* What is_sound asks: true if the table's counts and bounds are right. */
+bool kv_table_cold_is_right(const weir_kv_table *table, const weir_kv_store *store);
 
 /* release.c: words of the bits of n_pages, and of the bits of these words. */
 static inline int64_t kv_release_words(int64_t n_pages) { return (n_pages + 63) / 64; }

@@ -77,6 +77,8 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
 void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry)
 {
     if (*entry == NULL) return;
+    const int64_t block = entry - table->pages;
+    if (block < table->capacity) kv_table_loses(table, store, block);
     if (table->is_pruned) kv_pin(store, *entry, -1);
     weir_kv_page_drop(store, *entry);
     *entry = NULL;
@@ -84,15 +86,20 @@ void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry)
 
 void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void *page)
 {
+    const int64_t block = entry - table->pages;
+    const bool is_first_head = block < table->capacity;
+    if (is_first_head) kv_table_catch_up(table, store);
     kv_table_drop(table, store, entry);
     if (table->is_pruned) kv_pin(store, page, 1);
     *entry = page;
+    if (is_first_head) kv_table_gets(table, store, block);
 }
 
 void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store)
 {
     if (table->is_pruned) return;
     table->is_pruned = true;
+    kv_table_recount(table, store);
     store->n_pruned++;
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < table->n_pages; p++) {
@@ -106,6 +113,7 @@ void weir_kv_table_share(
 )
 {
     WEIR_ASSERT(page < table->capacity && !table->is_pruned);
+    kv_table_catch_up(table, store);
     for (int64_t h = 0; h < table->n_heads; h++) {
         void **const at = &table->pages[h * table->capacity + page];
         WEIR_ASSERT(*at == NULL);
@@ -113,6 +121,18 @@ void weir_kv_table_share(
         *at = pages[h];
     }
     if (page >= table->n_pages) table->n_pages = page + 1;
+    if (table->n_heads > 0) kv_table_gets(table, store, page);
+}
+
+void weir_kv_table_replace(
+    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
+)
+{
+    weir_kv_release_begin(store);
+    for (int64_t h = 0; h < table->n_heads; h++)
+        kv_table_drop(table, store, &table->pages[h * table->capacity + page]);
+    weir_kv_release_end(store);
+    weir_kv_table_share(table, store, page, pages);
 }
 
 /* ---- growing --------------------------------------------------------------------------------- */
@@ -271,6 +291,7 @@ static void drop_pages(weir_kv_table *table, weir_kv_store *store, int64_t keep)
             kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
     weir_kv_release_end(store);
     table->n_pages = keep;
+    kv_table_keeps(table, keep);
 }
 
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
@@ -307,6 +328,7 @@ weir_status weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_
     dst->n_rows = src->n_rows;
     if (src->head_rows != NULL)
         memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);
+    kv_table_recount(dst, store);
     if (src->is_pruned) kv_table_mark_pruned(dst, store);
     if (dst->unsealed != NULL && (src->is_pruned || src->n_rows % WEIR_PAGE_TOKENS != 0))
         weir_ledger_copy(

@@ -90,6 +90,7 @@ weir_status weir_table_snapshot_restore(
         if (table->head_rows != NULL) table->head_rows[h] = rows_of(p)[h];
     }
     table->n_rows = p->n_rows;
+    kv_table_recount(table, store);
     if (p->is_pruned) kv_table_mark_pruned(table, store);
     if (p->unsealed_bytes > 0)
         weir_ledger_copy(

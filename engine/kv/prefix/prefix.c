@@ -235,15 +235,8 @@ void prefix_drop_pages(weir_prefix *p, int32_t index)
 static void adopt(weir_prefix *p, int32_t index, weir_kv_sequence *sequence, int32_t page)
 {
     if (p->heads == 0) return;
-    void **const own = sequence->table.pages + page;
-    if (own[0] == pages_of(p, index)[0]) return;
-    weir_kv_release_begin(p->store);
-    for (int64_t h = 0; h < p->heads; h++) {
-        weir_kv_page_drop(p->store, own[h * sequence->table.capacity]);
-        own[h * sequence->table.capacity] = NULL;
-    }
-    weir_kv_release_end(p->store);
-    weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, index));
+    if (sequence->table.pages[page] != pages_of(p, index)[0])
+        weir_kv_table_replace(&sequence->table, p->store, page, pages_of(p, index));
 }
 
 /* True if the node has these tokens, but its page is on disk without other users, or unreadable:

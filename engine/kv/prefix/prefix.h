@@ -251,6 +251,8 @@ int64_t weir_prefix_idle_cold(weir_prefix *prefix);
  * holds, least recently used first. weir_prefix_reclaim_memory is for when none can be demoted:
  * drops sequences until n_blocks fit in memory or none is left that would help. */
 int32_t weir_prefix_lru_blocks(weir_prefix *prefix, void *const **blocks, int32_t most);
+/* The index in its sequences of a block that the last function returned. */
+int64_t weir_prefix_block_index(const weir_prefix *prefix, void *const *block);
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {

@@ -159,6 +159,11 @@ int32_t weir_prefix_lru_blocks(weir_prefix *prefix, void *const **blocks, int32_
     return n;
 }
 
+int64_t weir_prefix_block_index(const weir_prefix *prefix, void *const *block)
+{
+    return prefix->nodes[(block - (void *const *)prefix->pages) / prefix->heads].depth;
+}
+
 /* Ends of sequences in memory are dropped first; if there are none, those on disk, which hold
  * others in memory. */
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)

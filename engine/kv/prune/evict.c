@@ -392,9 +392,9 @@ static weir_status promote(const weir_kv_evictor *e, const weir_kv_table *table,
 {
     for (int64_t p = 0; p < table->n_pages; p++)
         if (is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS)
-            WEIR_TRY(
-                weir_kv_promote(e->store, (void *const *)table->pages + p, table->capacity, error)
-            );
+            WEIR_TRY(weir_kv_promote(
+                e->store, (void *const *)table->pages + p, table->capacity, p, error
+            ));
     return WEIR_OK;
 }
 

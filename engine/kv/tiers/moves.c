@@ -104,12 +104,14 @@ int64_t weir_kv_demotions_failed(const weir_kv_store *store, weir_error *why)
 }
 
 static void begin(
-    weir_kv_store *store, int32_t place, void *const *pages, int64_t stride, bool is_up
+    weir_kv_store *store, int32_t place, void *const *pages, int64_t stride, int64_t block,
+    bool is_up
 )
 {
     kv_moves *const m = &store->moves;
     kv_move *const move = move_at(m, m->n_begun);
     move->place = place;
+    move->block = block;
     move->is_up = is_up;
     for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++) {
         move->pages[h] = pages[h * stride];
@@ -131,7 +133,7 @@ static weir_status refuse_more(const weir_kv_store *store, weir_error *error)
 }
 
 weir_status weir_kv_demote_begin(
-    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+    weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
 )
 {
     int32_t place;
@@ -143,12 +145,12 @@ weir_status weir_kv_demote_begin(
     WEIR_TRY(refuse_more(store, error));
     kv_free_read_places(store);
     WEIR_TRY(weir_lower_tier_alloc(store->lower, &place, error));
-    begin(store, place, pages, stride, false);
+    begin(store, place, pages, stride, block, false);
     return WEIR_OK;
 }
 
 weir_status weir_kv_promote_begin(
-    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+    weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
 )
 {
     const int32_t place = weir_kv_place_of(store, pages[0]);
@@ -161,7 +163,7 @@ weir_status weir_kv_promote_begin(
         );
     for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++)
         (void)kv_enter(store, kv_size_class_at(store, pages[h * stride]), pages[h * stride]);
-    begin(store, place, pages, stride, true);
+    begin(store, place, pages, stride, block, true);
     return WEIR_OK;
 }
 
@@ -177,6 +179,7 @@ static bool is_pinned(const weir_kv_store *store, const kv_move *move)
 static void end(weir_kv_store *store, const kv_move *move)
 {
     const bool is_done = move->status == WEIR_OK && (move->is_up || !is_pinned(store, move));
+    if (is_done) kv_block_moved(store, move->pages[0], move->block, !move->is_up);
     *(move->is_up ? &store->moves.n_coming : &store->moves.n_leaving) -= 1;
     if (is_done && move->is_up) {
         kv_block_came(store, move->place, move->pages);
@@ -237,22 +240,22 @@ static void make_way(weir_kv_store *store)
 }
 
 weir_status weir_kv_demote(
-    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+    weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
 )
 {
     make_way(store);
-    WEIR_TRY(weir_kv_demote_begin(store, pages, stride, error));
+    WEIR_TRY(weir_kv_demote_begin(store, pages, stride, block, error));
     return finish(store, error);
 }
 
 weir_status weir_kv_promote(
-    weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error
+    weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
 )
 {
     weir_status status;
     while (weir_kv_is_moving(store, pages[0])) (void)weir_kv_moves_end(store, true, &status, NULL);
     make_way(store);
     if (!weir_kv_is_cold(store, pages[0])) return WEIR_OK;
-    WEIR_TRY(weir_kv_promote_begin(store, pages, stride, error));
+    WEIR_TRY(weir_kv_promote_begin(store, pages, stride, block, error));
     return finish(store, error);
 }

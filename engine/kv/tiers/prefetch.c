@@ -198,14 +198,14 @@ static const cold_block *cold_of(const weir_kv_prefetch *s, int32_t segment)
 static void find_cold(weir_kv_prefetch *s, int32_t segment)
 {
     const weir_kv_view *const view = &s->views[segment];
-    const int32_t n_blocks = (int32_t)blocks_of(view->n_past + view->n_rows);
     cold_block *const cold = s->cold + segment * s->sizes.stride;
-    int32_t n = 0;
-    for (int32_t block = 0; block < n_blocks; block++) {
+    int32_t n = 0, block = 0;
+    for (; n < view->n_cold && block < view->end_cold; block++) {
         const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
         if (place >= 0) cold[n++] = (cold_block){ .block = block, .place = place };
     }
-    s->n_lookups += n_blocks;
+    WEIR_ASSERT(n == view->n_cold);
+    s->n_lookups += block;
     s->n_cold[segment] = n;
 }
 
@@ -369,8 +369,12 @@ bool weir_kv_prefetch_begin(weir_kv_prefetch *s, weir_kv_store *store, int32_t n
     s->n_views = n_views;
     s->next_split = 0;
     s->store = store;
-    for (int32_t i = 0; i < n_views; i++) find_cold(s, i);
-    for (int64_t layer = 0; !any && layer < s->spec.n_layers; layer++)
+    int64_t n_cold = 0;
+    for (int32_t i = 0; i < n_views; i++) {
+        find_cold(s, i);
+        n_cold += s->n_cold[i];
+    }
+    for (int64_t layer = 0; n_cold > 0 && !any && layer < s->spec.n_layers; layer++)
         for (int32_t i = 0; !any && i < n_views; i++) any = weir_kv_prefetch_is_cold(s, layer, i);
     if (!any) {
         s->store = NULL;

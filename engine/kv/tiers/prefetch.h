@@ -47,6 +47,7 @@ typedef struct weir_kv_view {
     int64_t stride;
     int32_t n_past, n_rows;
     bool is_reread; /* read twice by each layer that can be observed */
+    int32_t n_cold, end_cold; /* blocks in the lower tier, all before end_cold (residency.h) */
 } weir_kv_view;
 
 /* [limits.segments], to be filled in by the caller for the next step. */
@@ -68,7 +69,8 @@ void weir_kv_prefetch_give(weir_kv_prefetch *prefetch);
 /* True if some of its blocks could not be read in the last step; those are unreadable now
  * (residency.h). `why`: a message, valid until the next step. */
 bool weir_kv_prefetch_failed(const weir_kv_prefetch *prefetch, int32_t segment, const char **why);
-/* How often it looked where a block is, since opening: once per block of a segment and step. */
+/* How often it looked where a block is, since opening: once per step for each block up to the last
+ * one in the lower tier. */
 int64_t weir_kv_prefetch_lookups(const weir_kv_prefetch *prefetch);
 
 #ifdef __cplusplus

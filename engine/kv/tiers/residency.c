@@ -31,6 +31,7 @@ void weir_kv_mark_unreadable(weir_kv_store *store, const void *page)
 
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride)
 {
+    ++*store->lookups;
     if (store->lower == NULL || pages[0] == NULL || weir_kv_is_cold(store, pages[0]) ||
         kv_is_sink(store, pages[0]) || weir_kv_is_moving(store, pages[0]))
         return false;

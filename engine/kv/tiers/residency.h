@@ -25,16 +25,31 @@ int64_t weir_kv_free_blocks(const weir_kv_store *store);
  * to stay there. */
 bool weir_kv_lower_tier_fails(const weir_kv_store *store);
 
+/* ---- the blocks of a table ----
+ * None of these looks at every block, unless the table was not used while over 256 blocks moved. */
+/* Blocks in the lower tier, none if it is pruned. table->cold.end: all of them are before it. */
+int64_t weir_kv_table_cold_blocks(weir_kv_table *table, const weir_kv_store *store);
+/* The last one before `end`; -1: there is none. Looks at those in between. */
+int64_t weir_kv_table_cold_before(weir_kv_table *table, const weir_kv_store *store, int64_t end);
+/* From the first block that may be demoted on, the first one in memory; table->n_pages: there is
+ * none. */
+int64_t weir_kv_table_first_near(weir_kv_table *table, const weir_kv_store *store);
+/* How often these and weir_kv_may_leave looked where a block is, since opening. */
+int64_t weir_kv_lookups(const weir_kv_store *store);
+
 /* ---- moving ----
  * Engine thread, between steps; other threads may read a block's bytes only through
  * weir_kv_page_copy. A thread of the store writes and reads. */
-/* Begin to move a block: one for which weir_kv_may_leave, and a cold one that does not move. It is
- * where it was until weir_kv_moves_end, and stays there if that fails; its pages are held
- * meanwhile. EFULL: there is no place for it, or too many move. */
-WEIR_MUST_CHECK weir_status
-weir_kv_demote_begin(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
-WEIR_MUST_CHECK weir_status
-weir_kv_promote_begin(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
+/* Begin to move a block, which is at index `block` of its sequences: one for which
+ * weir_kv_may_leave, and a cold one that does not move. It is where it was until weir_kv_moves_end,
+ * and stays there if that fails; its pages are held meanwhile. EFULL: there is no place for it, or
+ * too many move. */
+WEIR_MUST_CHECK weir_status weir_kv_demote_begin(
+    weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
+);
+WEIR_MUST_CHECK weir_status weir_kv_promote_begin(
+    weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
+);
 /* Ends the moves whose bytes are there, and returns how many; `wait`: waits for the oldest one.
  * status: why the last failed demotion of them failed, with the error. */
 int64_t weir_kv_moves_end(weir_kv_store *store, bool wait, weir_status *status, weir_error *error);
@@ -51,11 +66,13 @@ bool weir_kv_wait_for_move(weir_kv_store *store);
 /* Sets what the thread calls each time that a move can be ended (weir_worker_listen). */
 void weir_kv_listen_to_moves(weir_kv_store *store, void (*listener)(void *user), void *user);
 /* Moves a block and waits for it. On EFULL or EIO it stays where it was. */
-WEIR_MUST_CHECK weir_status
-weir_kv_promote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_promote(
+    weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
+);
 /* For tests: likewise. */
-WEIR_MUST_CHECK weir_status
-weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_demote(
+    weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
+);
 /* Copies a page (weir_kv_page_stride bytes) of layer and head number `head`, wherever it is, to
  * memory of the host, aligned to 4096 bytes. Any thread that holds the page. Returns EIO; EDEVICE
  * if the device, and with it the contents, failed. */
@@ -90,8 +107,8 @@ typedef struct weir_kv_residency {
     int64_t write_errors, read_errors;
 } weir_kv_residency;
 weir_kv_residency weir_kv_residency_of(const weir_kv_store *store);
-/* For tests: check invariants 1 and 6 over all pages, 7 and 8 over those of a table; false with a
- * message. */
+/* For tests: check invariants 1 and 6 over all pages, 7 and 8 over those of a table, and what it
+ * knows of its cold ones; false with a message. */
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error);
 bool weir_kv_table_is_sound(
     const weir_kv_store *store, const weir_kv_table *table, weir_error *error

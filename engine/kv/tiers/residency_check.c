@@ -124,6 +124,11 @@ bool weir_kv_table_is_sound(
                    error, WEIR_EINVAL, "the longest head has %" PRId64 " rows, the table %" PRId64,
                    longest, table->n_rows
                ) == WEIR_OK;
+    if (!kv_table_cold_is_right(table, store))
+        return weir_error_set(
+                   error, WEIR_EINVAL, "a table of %" PRId64 " blocks miscounts those on disk",
+                   table->n_pages
+               ) == WEIR_OK;
     for (int64_t block = 0; !table->is_pruned && table->n_heads > 0 && block < table->n_pages;
          block++) {
         const int32_t place = weir_kv_place_of(store, table->pages[block]);

@@ -45,7 +45,7 @@ TEST_P(Tiers, CachedPrefixesKnowOfPrunedTables)
     const int32_t found = weir_prefix_lru_blocks(prefix, oldest, 16);
     EXPECT_EQ(found, 4) << "blocks that a reads something of stay in memory";
     for (int32_t i = 0; i < found; i++)
-        EXPECT_EQ(weir_kv_demote(store_, oldest[i], 1, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(demote_cached(prefix, oldest[i]), WEIR_OK) << error_.text;
     EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
     const int64_t n_nodes = weir_prefix_stats_of(prefix).n_nodes;
     EXPECT_EQ(weir_prefix_insert(prefix, &a, nullptr, nullptr, 0, false), 0);
@@ -137,7 +137,8 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
                           n = left > 0 ? 1 + (int32_t)(random_() % (uint32_t)left) : 0;
             void *const *const end = (void *const *)s.table.pages + s.table.n_rows / 64;
             if (weir_kv_cold_end(&s.table, store_) != nullptr &&
-                weir_kv_promote(store_, end, s.table.capacity, &error_) != WEIR_OK)
+                weir_kv_promote(store_, end, s.table.capacity, s.table.n_rows / 64, &error_) !=
+                    WEIR_OK)
                 break;
             if (weir_kv_reserve(&s.table, store_, n) != WEIR_OK) {
                 (void)weir_prefix_reclaim(prefix, weir_kv_reserve_pages(&s.table, store_, n));
@@ -182,14 +183,14 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
             void *const *oldest[4];
             const int32_t n = weir_prefix_lru_blocks(prefix, oldest, 1 + (int32_t)(random_() % 4));
             for (int32_t i = 0; i < n; i++)
-                n_demoted += weir_kv_demote(store_, oldest[i], 1, &error_) == WEIR_OK;
+                n_demoted += demote_cached(prefix, oldest[i]) == WEIR_OK;
             for (int64_t p = 0; p < s.table.n_rows / 64; p++)
                 if (!s.table.is_pruned &&
                     weir_kv_may_leave(store_, (void *const *)s.table.pages + p, s.table.capacity) &&
                     random_() % 2 == 0)
                     n_demoted +=
                         weir_kv_demote(
-                            store_, (void *const *)s.table.pages + p, s.table.capacity, &error_
+                            store_, (void *const *)s.table.pages + p, s.table.capacity, p, &error_
                         ) == WEIR_OK;
             break;
         }

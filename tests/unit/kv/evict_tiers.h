@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/kv/prefix/prefix.h"
 #include "engine/kv/tiers/lower_tier.h"
 #include "tests/unit/kv/evict_model.h"
 
@@ -60,8 +61,14 @@ class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
     {
         for (int64_t p = std::max<int64_t>(first, spec_.sinks.n_pages); p < end; p++)
             if (!is_cold(t, p))
-                ASSERT_EQ(weir_kv_demote(store_, block(t, p), t.table.capacity, &error_), WEIR_OK)
-                    << error_.text;
+                ASSERT_EQ(
+                    weir_kv_demote(store_, block(t, p), t.table.capacity, p, &error_), WEIR_OK
+                ) << error_.text;
+    }
+    /* A block of weir_prefix_lru_blocks. */
+    weir_status demote_cached(const weir_prefix *prefix, void *const *block)
+    {
+        return weir_kv_demote(store_, block, 1, weir_prefix_block_index(prefix, block), &error_);
     }
     /* As the engine does: whole blocks leave as the sequence grows. */
     void append_cold(Sequence *t, int64_t n)

@@ -65,8 +65,9 @@ TEST_P(Tiers, RowsMoveToWhereBlocksOnDiskWere)
         demote(t, 1, 8);
         for (const int64_t p : { 0, 8, 9 })
             if (is_cold(t, p))
-                ASSERT_EQ(weir_kv_promote(store_, block(t, p), t.table.capacity, &error_), WEIR_OK)
-                    << error_.text;
+                ASSERT_EQ(
+                    weir_kv_promote(store_, block(t, p), t.table.capacity, p, &error_), WEIR_OK
+                ) << error_.text;
         Lists lists((size_t)heads());
         for (auto &list : lists) {
             for (int32_t i = 0; i < 20; i++) list.push_back(i);
@@ -244,9 +245,16 @@ TEST_P(Tiers, PrefetchPassesPrunedTables)
     ASSERT_EQ(weir_kv_prefetch_open(&prefetch, &spec_, &step, ledger_, &error_), WEIR_OK)
         << error_.text;
     weir_kv_view *const views = weir_kv_prefetch_views(prefetch);
-    views[0] = { (void *const *)a.table.pages, a.table.capacity, 6 * 64, 1, false };
+    const auto view_of = [&](Sequence &s, int32_t n_past) {
+        const int64_t n_cold = weir_kv_table_cold_blocks(&s.table, store_);
+        return weir_kv_view{
+            (void *const *)s.table.pages, s.table.capacity, n_past, 1, false, (int32_t)n_cold,
+            (int32_t)s.table.cold.end
+        };
+    };
+    views[0] = view_of(a, 6 * 64);
     EXPECT_FALSE(weir_kv_prefetch_begin(prefetch, store_, 1));
-    views[1] = { (void *const *)b.table.pages, b.table.capacity, 8 * 64, 1, false };
+    views[1] = view_of(b, 8 * 64);
     ASSERT_TRUE(weir_kv_prefetch_begin(prefetch, store_, 2));
     for (int64_t layer = 0; layer < spec_.n_layers; layer++) {
         weir_kv_range range = {};
@@ -282,7 +290,7 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
                 for (int64_t p = spec_.sinks.n_pages; p < end; p++)
                     if (weir_kv_may_leave(store_, block(t, p), t.table.capacity) &&
                         random_() % 4 != 0)
-                        (void)weir_kv_demote(store_, block(t, p), t.table.capacity, &error_);
+                        (void)weir_kv_demote(store_, block(t, p), t.table.capacity, p, &error_);
             }
             break;
         case 2: {
@@ -311,7 +319,7 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
         default:
             for (int64_t p = 0; p < t.table.n_pages; p++)
                 if (is_cold(t, p) && random_() % 2 == 0)
-                    (void)weir_kv_promote(store_, block(t, p), t.table.capacity, &error_);
+                    (void)weir_kv_promote(store_, block(t, p), t.table.capacity, p, &error_);
             break;
         }
         reads_until_failure = -1;

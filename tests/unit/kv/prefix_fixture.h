@@ -202,6 +202,11 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         sound();
         return hit;
     }
+    // A block of weir_prefix_lru_blocks.
+    weir_status demote(void *const *block)
+    {
+        return weir_kv_demote(store_, block, 1, weir_prefix_block_index(prefix_, block), &error_);
+    }
     // Where the blocks of a sequence are, as one that continues it finds them; they come back if
     // asked.
     std::vector<bool> on_disk(const Tokens &tokens, bool come_back)
@@ -214,7 +219,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
             if (come_back && is_cold.back())
                 EXPECT_EQ(
                     weir_kv_promote(
-                        store_, (void *const *)s.table.pages + p, s.table.capacity, &error_
+                        store_, (void *const *)s.table.pages + p, s.table.capacity, p, &error_
                     ),
                     WEIR_OK
                 ) << error_.text;

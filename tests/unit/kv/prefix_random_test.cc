@@ -61,7 +61,8 @@ class RandomTree : public Prefix {
             if (!weir_kv_is_cold(store_, s.table.pages[page])) continue;
             void *const *const block = (void *const *)s.table.pages + page;
             if (weir_kv_free_blocks(store_) < 1) weir_prefix_reclaim_memory(prefix_, 1);
-            if (weir_kv_promote(store_, block, s.table.capacity, &error_) == WEIR_OK) continue;
+            if (weir_kv_promote(store_, block, s.table.capacity, page, &error_) == WEIR_OK)
+                continue;
             weir_kv_sequence_reset(&s);
             return;
         }
@@ -156,8 +157,7 @@ class RandomTree : public Prefix {
     void move_blocks()
     {
         std::vector<void *const *> blocks = prefix_reference::lru_blocks(prefix_, 3);
-        for (void *const *const block : blocks)
-            n_demoted_ += weir_kv_demote(store_, block, 1, &error_) == WEIR_OK;
+        for (void *const *const block : blocks) n_demoted_ += demote(block) == WEIR_OK;
         if (!blocks.empty() && pick(12) == 0 && weir_kv_is_cold(store_, blocks[0][0]))
             weir_kv_mark_unreadable(store_, blocks[0][0]);
     }

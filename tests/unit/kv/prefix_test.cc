@@ -410,8 +410,7 @@ TEST_P(Prefix, BlocksOnDisk)
     weir_kv_sequence_close(&user);
     (void)take(a, nullptr);
     ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 8), 6);
-    for (int i = 0; i < 2; i++)
-        ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
+    for (int i = 0; i < 2; i++) ASSERT_EQ(demote(blocks[i]), WEIR_OK) << error_.text;
     ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 3), 3);
     EXPECT_EQ(on_disk(b, false), (std::vector<bool>{ true, true })) << "the least recently used";
     EXPECT_EQ(on_disk(a, false), (std::vector<bool>{ false, false }));
@@ -419,8 +418,7 @@ TEST_P(Prefix, BlocksOnDisk)
     EXPECT_EQ(on_disk(b, false), (std::vector<bool>{ false, false }));
 
     ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 2), 2);
-    for (int i = 0; i < 2; i++)
-        ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
+    for (int i = 0; i < 2; i++) ASSERT_EQ(demote(blocks[i]), WEIR_OK) << error_.text;
     ASSERT_EQ(on_disk(c, false), (std::vector<bool>{ true, true }));
     weir_kv_mark_unreadable(store_, blocks[0][0]);
     weir_kv_mark_unreadable(store_, blocks[1][0]);

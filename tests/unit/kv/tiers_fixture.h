@@ -135,11 +135,11 @@ class Tiers : public StoreFixture {
     }
     weir_status demote(const weir_kv_table &t, int64_t page)
     {
-        return weir_kv_demote(store_, (void *const *)t.pages + page, t.capacity, &error_);
+        return weir_kv_demote(store_, (void *const *)t.pages + page, t.capacity, page, &error_);
     }
     weir_status promote(const weir_kv_table &t, int64_t page)
     {
-        return weir_kv_promote(store_, (void *const *)t.pages + page, t.capacity, &error_);
+        return weir_kv_promote(store_, (void *const *)t.pages + page, t.capacity, page, &error_);
     }
     bool is_cold(const weir_kv_table &t, int64_t page)
     {

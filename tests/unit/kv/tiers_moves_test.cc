@@ -34,11 +34,15 @@ class Moves : public Tiers, public ::testing::WithParamInterface<bool> {
     }
     weir_status begin_down(const weir_kv_table &t, int64_t page)
     {
-        return weir_kv_demote_begin(store_, (void *const *)t.pages + page, t.capacity, &error_);
+        return weir_kv_demote_begin(
+            store_, (void *const *)t.pages + page, t.capacity, page, &error_
+        );
     }
     weir_status begin_up(const weir_kv_table &t, int64_t page)
     {
-        return weir_kv_promote_begin(store_, (void *const *)t.pages + page, t.capacity, &error_);
+        return weir_kv_promote_begin(
+            store_, (void *const *)t.pages + page, t.capacity, page, &error_
+        );
     }
     int64_t end(bool wait) { return weir_kv_moves_end(store_, wait, &status_, &error_); }
     void close(weir_kv_table *t)

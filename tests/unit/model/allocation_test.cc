@@ -183,7 +183,8 @@ class Allocation : public ::testing::Test {
             if (!weir_kv_is_cold(store, table->pages[block]))
                 ASSERT_EQ(
                     weir_kv_demote(
-                        store, (void *const *)table->pages + block, table->capacity, engine->error()
+                        store, (void *const *)table->pages + block, table->capacity, block,
+                        engine->error()
                     ),
                     WEIR_OK
                 ) << engine->text();
