@@ -55,8 +55,8 @@ WEIR_MUST_CHECK weir_status weir_arch_find(
     const weir_arch **out, const weir_arch_set *set, const char *name,
     const weir_tensor_directory *directory, weir_error *error
 );
-/* True if a pattern matches the beginning of a tensor's name: {i} and {e} match any number, {beyond}
- * one from n_layers on. */
+/* True if a pattern matches the beginning of a tensor's name: {i} and {e} match any number,
+ * {beyond} one from n_layers on. */
 bool weir_arch_pattern_matches(const char *pattern, const char *name, int64_t n_layers);
 /* The prefix of GGUF keys; NULL for safetensors. */
 const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory);

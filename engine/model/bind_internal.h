@@ -62,8 +62,9 @@ bool weir_bind_is_per_expert(const found *f); /* its name has {e} */
 /* The tensor with the scales of a slot's blocks, marked as used: `hf_scales`. Returns false if it
  * is missing (reported). *out becomes NULL if the blocks have their scales themselves. */
 bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const weir_tensor **out);
-/* The tensor with the scales of an FP8 matrix's blocks, NAME_scale_inv, marked as used; *out becomes
- * NULL if there is none. Returns false if the codes have scales of another kind (reported). */
+/* The tensor with the scales of an FP8 matrix's blocks, NAME_scale_inv, marked as used; *out
+ * becomes NULL if there is none. Returns false if the codes have scales of another kind (reported).
+ * */
 bool weir_bind_find_block_scales(binder *b, const weir_tensor *codes, const weir_tensor **out);
 void weir_bind_mark_used(binder *b, const weir_tensor *tensor);
 void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int64_t expert);

@@ -90,8 +90,8 @@ static weir_status load_small(weir_model *model, weir_error *error)
     return status;
 }
 
-/* Memory for the largest matrix that has to be gathered: some MB, or its bf16 values if it is in FP8.
- * It is freed before anything is allocated for sequences. NULL: none, or not enough memory. */
+/* Memory for the largest matrix that has to be gathered: some MB, or its bf16 values if it is in
+ * FP8. It is freed before anything is allocated for sequences. NULL: none, or not enough memory. */
 static unsigned char *take_gathered(const weir_model *model, bool *is_needed)
 {
     size_t most = 0;

@@ -80,9 +80,9 @@ int64_t weir_shape_integer(const weir_shape *shape, const char *name);
  *   [PATHS], hf_times = SHAPE, hf_rows = TENSOR, default = NUMBER | "SHAPE" | "SHAPE / SHAPE",
  *   power = NUMBER }
  * `hf_rows` is the number of rows of a tensor, for what config.json does not say. `power` is an
- * exponent of the value, wherever it comes from. A key that ends with .N is element N of a list. GGUF keys get the architecture's prefix; an array
- * (per-layer heads) counts as its largest element. Entries may use earlier ones. All missing and
- * bad numbers are reported at once. */
+ * exponent of the value, wherever it comes from. A key that ends with .N is element N of a list.
+ * GGUF keys get the architecture's prefix; an array (per-layer heads) counts as its largest
+ * element. Entries may use earlier ones. All missing and bad numbers are reported at once. */
 WEIR_MUST_CHECK weir_status weir_shape_resolve(
     weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
     const char *gguf_prefix, weir_error *error

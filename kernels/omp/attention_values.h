@@ -2,6 +2,7 @@
  * to the sums of register blocks of query rows. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
+#include "kernels/omp/lane_transpose.h"
 
 #pragma omp declare target
 /* Expands dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK];
@@ -23,8 +24,8 @@ WEIR_NOINLINE void expand_values(
 }
 
 #if READS_CODED
-/* The same of a K tile [key_dim][32], whose first dims are the values: 32 dims at a time are expanded
- * to `turned` and transposed. A tile is read from memory once for K and V and all rows. */
+/* The same of a K tile [key_dim][32], whose first dims are the values: 32 dims at a time are
+ * expanded to `turned` and transposed. A tile is read from memory once for K and V and all rows. */
 WEIR_NOINLINE void expand_aliased(
     float *block, float *turned, const char *part, weir_kv_format page_format, int64_t key_dim,
     int64_t tile, int64_t first, int tid

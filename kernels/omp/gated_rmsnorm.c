@@ -1,7 +1,7 @@
 /* kernels/omp/gated_rmsnorm.c - norm, then gate: the output norm of Gated DeltaNet (Yang et al.
  * 2024); or gate, then norm: that of Mamba-2 (Dao & Gu 2024). Moves 12 * dim bytes per row, 20 with
- * the gate first; rows are heads of 64 to 256 elements, many per token, or groups of heads. One team
- * per row, a fixed order of summation. */
+ * the gate first; rows are heads of 64 to 256 elements, many per token, or groups of heads. One
+ * team per row, a fixed order of summation. */
 #include "kernels/omp/norm.h"
 
 #pragma omp declare target

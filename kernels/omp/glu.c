@@ -1,5 +1,5 @@
-/* kernels/omp/glu.c - gated linear units (Shazeer 2020), ReLU squared without a gate. Moves 12 bytes per element, about 20
- * flops: bound by memory outside L2. */
+/* kernels/omp/glu.c - gated linear units (Shazeer 2020), ReLU squared without a gate. Moves 12
+ * bytes per element, about 20 flops: bound by memory outside L2. */
 #include "kernels/omp/lanes.h"
 
 enum { BLOCK = 1024 }; /* columns per unit, so that one row keeps several threads busy */

@@ -22,8 +22,8 @@ typedef struct ref_row {
     float maximum, sum, value[DIM_MAX];
 } ref_row;
 
-/* Its own page unsealed if the format has unsealed pages, earlier ones as coded. A value that aliases
- * its key is the beginning of it. */
+/* Its own page unsealed if the format has unsealed pages, earlier ones as coded. A value that
+ * aliases its key is the beginning of it. */
 static void load(const ref_row *row, int64_t position, weir_kv_side side, float *values)
 {
     const ref_pages pages = REF_PAGES(row->args);

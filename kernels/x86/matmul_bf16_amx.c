@@ -1,7 +1,7 @@
 /* kernels/x86/matmul_bf16_amx.c - the product on WEIR_LAYOUT_AMX with AMX-BF16, without its inner
- * loop (matmul_bf16_pass.h). Activations are rounded to bf16 once for all outputs, then threads take
- * panels. A row's sum is one chain of steps in ascending order, so its bits depend on nothing else
- * (docs/kernels.md). WEIR_EMULATED: a row for tests, with the instructions in C. */
+ * loop (matmul_bf16_pass.h). Activations are rounded to bf16 once for all outputs, then threads
+ * take panels. A row's sum is one chain of steps in ascending order, so its bits depend on nothing
+ * else (docs/kernels.md). WEIR_EMULATED: a row for tests, with the instructions in C. */
 #include <string.h>
 
 #include "kernels/abi/share.h"
