@@ -75,7 +75,7 @@ typedef struct weir_tiles_isa {
     int32_t few_rows, many_rows;
     int32_t row_ahead; /* prefetch distance of one row, in bytes */
     bool padded; /* all blocks are whole: zeros follow the last row */
-    int32_t least_rows; /* of a call, or of its groups on average; of padded sets */
+    int32_t least_rows; /* of groups on average; of padded sets */
     /* Format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less
      * prefetch. */
     void (*pass[WEIR_TILES_FORMATS][WEIR_TILES_MAX_ROWS + 1])(const weir_tiles_pass *pass);

@@ -15,8 +15,13 @@ enum {
     SPAN_ROWS = 256,
     REGISTERS = 4, /* tile registers 0 to 3: sums of four steps */
     LATENCY = 3, /* steps from a product to its store */
-    /* Below, reading the weights takes the time and padded blocks cost more than they save. */
-    LEAST_ROWS = 32,
+    PREFETCH_LINES = 4, /* of 35 times in a chunk, which has up to 148 lines */
+    /* Below, reading the weights takes the time and padded blocks cost more than they save. Groups,
+     * on average: their scratch is planned for the padding of as many as there can be. */
+    LEAST_ROWS = 12,
+    LEAST_GROUP_ROWS = 32,
+    /* With two scales per group, a step has half the depth: from here on VNNI is faster. */
+    MOST_SPLIT_ROWS = 127,
 };
 
 typedef int32_t tile_sums[BLOCK_ROWS][WEIR_TILE_LANES];
@@ -113,6 +118,17 @@ LANES_INLINE void expand(
     }
 }
 
+/* A share of the weights that come next, a few lines at a time: more would wait for each other, and
+ * the work behind them for all. */
+typedef struct prefetch {
+    const uint8_t *at, *end;
+} prefetch;
+
+LANES_INLINE void prefetch_lines(prefetch *p)
+{
+    for (int i = 0; i < PREFETCH_LINES && p->at < p->end; i++, p->at += 64) PREFETCH(p->at);
+}
+
 /* Each group has its own scales, so its integer sums leave the tile registers first. Adds those of
  * one step to the accumulators, in the order of matmul_tiles_pass.h. Nothing moves across a row:
  * the compiler would gather all loads first and spill. */
@@ -138,7 +154,7 @@ LANES_INLINE void add_step(
  * sums continue from chunk to chunk. */
 LANES_INLINE void multiply_block(
     float (*sums)[WEIR_PANEL_ROWS], const chunk *c, const weir_tiles_pass *block, int64_t first,
-    int64_t n_groups, bool minimum, int splits
+    int64_t n_groups, bool minimum, int splits, prefetch ahead
 )
 {
     _Alignas(64) tile_sums products[CHUNK_STEPS][WEIR_PANEL_TILES];
@@ -150,6 +166,7 @@ LANES_INLINE void multiply_block(
                   n = steps * WEIR_PANEL_TILES;
     for (int64_t i = 0; i < n + LATENCY; i++) {
         const int64_t step = i / WEIR_PANEL_TILES, t = i % WEIR_PANEL_TILES, done = i - LATENCY;
+        prefetch_lines(&ahead);
         if (i < n)
             multiply(
                 i, codes + step / splits * BLOCK_ROWS * WEIR_TILE_GROUP + step % splits * depth,
@@ -162,11 +179,13 @@ LANES_INLINE void multiply_block(
         UNROLL
         for (int r = 0; r < BLOCK_ROWS; r++)
             acc[r] = first ? lanes_load(sums[r] + t * WEIR_TILE_LANES) : lanes_zero();
-        for (int64_t s = 0; s < steps; s++)
+        for (int64_t s = 0; s < steps; s++) {
+            prefetch_lines(&ahead);
             add_step(
                 acc, products[s][t], c->scales[t][s], c->minima[t][s],
                 scales + s / splits * BLOCK_ROWS, minimum ? sides + s * BLOCK_ROWS : NULL, minimum
             );
+        }
         UNROLL
         for (int r = 0; r < BLOCK_ROWS; r++) lanes_store(sums[r] + t * WEIR_TILE_LANES, acc[r]);
     }
@@ -204,9 +223,11 @@ LANES_INLINE void multiply_rows(
             const uint8_t *ahead = job->panel + (g + groups) * record_bytes;
             const int64_t share = (chunk_groups * record_bytes * BLOCK_ROWS / rows + 63) / 64 * 64;
             for (int64_t row = 0; row < rows; row += BLOCK_ROWS, ahead += share) {
-                for (int64_t line = 0; line < share; line += 64) PREFETCH(ahead + line);
                 const weir_tiles_pass block = rows_from(job, first + row, splits);
-                multiply_block(sums + row, &c, &block, g, groups, minimum, splits);
+                multiply_block(
+                    sums + row, &c, &block, g, groups, minimum, splits,
+                    (prefetch){ ahead, ahead + share }
+                );
             }
         }
         const weir_tiles_pass span = rows_from(job, first, splits);
@@ -232,7 +253,7 @@ static const weir_tiles_isa isa = {
     .many_rows = BLOCK_ROWS,
     .row_ahead = 8192,
     .padded = true,
-    .least_rows = LEAST_ROWS,
+    .least_rows = LEAST_GROUP_ROWS,
     .rows = {
 #define X(index, ...) rows_##index,
         WEIR_TILES_FORMAT_MAP(X)
@@ -250,19 +271,21 @@ static bool splits_all(const weir_matmul_args *args)
     return n == args->n_outputs;
 }
 
-/* 1024 x 3584, Sapphire Rapids, Q8_0 and Q4_0: level with VNNI at 32 rows, 1.1 to 1.2 times its
- * speed at 64, 1.22 and 1.31 times at 512. Granite Rapids, these and Q4_K: 1.2 to 1.3 times at 32
- * rows, level at 33, 1.3 to 1.4 at 64. Q6_K: two steps of half the depth per group, 0.95 and 0.88
- * times at 512. */
+/* Time relative to VNNI, 1024 x 3584, one core of a Granite Rapids class Xeon, Q8_0, Q4_0, Q4_K and
+ * Q6_K: 16 rows 0.78, 0.74, 0.78, 0.83; 32 rows 0.69, 0.71, 0.75, 0.84; 512 rows 0.92, 0.89, 0.92,
+ * 1.09. At 17 to 20 rows, two blocks, 0.87 to 1.2. */
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_matmul_args *args = op_args;
     if (!caps->amx_int8) return "needs AMX-INT8";
     const char *reason = weir_tiles_reject(args);
     if (reason) return reason;
-    const int64_t n_groups = args->n_groups > 0 ? args->n_groups : 1;
-    if (args->n_rows / n_groups < LEAST_ROWS) return "few rows: AVX-512 VNNI is as fast";
-    return splits_all(args) ? "two scales per group: AVX-512 VNNI is as fast" : NULL;
+    if (args->n_groups > 0 ? args->n_rows / args->n_groups < LEAST_GROUP_ROWS
+                           : args->n_rows < LEAST_ROWS)
+        return "few rows: AVX-512 VNNI is as fast";
+    return args->n_rows > MOST_SPLIT_ROWS && splits_all(args)
+               ? "two scales per group: AVX-512 VNNI is as fast"
+               : NULL;
 }
 static size_t scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
 static weir_status run(const weir_kernel_context *context, const void *args)

@@ -397,10 +397,12 @@ TEST(Tiles, RejectWithAReason)
     EXPECT_STREQ(
         weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), "few rows: AVX-512 VNNI is as fast"
     );
-    args.n_rows = 64;
+    args.n_rows = 12;
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), nullptr);
     const Weight split(stream.stream, WEIR_Q6_K, 32, 256);
-    args = arguments(&split.weight, y.data(), x.data(), 64);
+    args = arguments(&split.weight, y.data(), x.data(), 127);
+    EXPECT_EQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), nullptr);
+    args.n_rows = 128;
     EXPECT_STREQ(
         weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args),
         "two scales per group: AVX-512 VNNI is as fast"
