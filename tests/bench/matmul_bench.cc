@@ -1,6 +1,7 @@
 // Products on the shapes of a 0.8B model, with the read bandwidth, the clock and the int8 and bf16
 // peaks of this process, measured around each case. Options and columns: tests/bench/README.md.
 #include <benchmark/benchmark.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <chrono>
@@ -42,6 +43,37 @@ template <typename Work> double seconds_of(const Work &work)
         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"                           \
     )
 
+// Four independent products of tiles at a time, as many sums as the kernel has.
+__attribute__((target("amx-tile,amx-bf16"))) void multiply_tiles(int64_t n)
+{
+    struct {
+        uint8_t palette = 1, start_row = 0, reserved[14] = {};
+        uint16_t row_bytes[16] = { 64, 64, 64, 64, 64, 64, 64, 64 };
+        uint8_t rows[16] = { 16, 16, 16, 16, 16, 16, 16, 16 };
+    } configuration;
+    _tile_loadconfig(&configuration);
+    for (; n > 0; n--) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+}
+
+double tile_peak()
+{
+    constexpr int64_t kSteps = 50000;
+    double best = 1e9;
+    for (int i = 0; i < 3; i++)
+        best = std::min(best, seconds_of([&] {
+#pragma omp parallel num_threads(threads)
+                            multiply_tiles(kSteps);
+                        }));
+    return 2.0 * threads * kSteps * 4 * 16 * 16 * 32 / best;
+}
+
+// Of dot products: those of int8 or of bf16.
 double peak(bool int8)
 {
     const weir_caps caps = weir_caps_detect();
@@ -111,7 +143,8 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
     static Copies copies;
     copies.fill(stream.stream, dtype, shape);
     const bool tiles = copies.weights[0]->weight.layout == WEIR_LAYOUT_TILES;
-    const bool bf16 = copies.weights[0]->weight.dtype == WEIR_BF16;
+    const bool bf16 = copies.weights[0]->weight.dtype == WEIR_BF16,
+               amx = copies.weights[0]->weight.layout == WEIR_LAYOUT_AMX;
     const weir_kernel *const rows[] = {
         &weir_kernel_x86_matmul_tiles_amx,     &weir_kernel_x86_matmul_tiles_vnni,
         &weir_kernel_x86_matmul_tiles_avxvnni, &weir_kernel_x86_matmul_tiles_v3,
@@ -132,7 +165,7 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
     Memory scratch = aligned_memory(bytes);
     const weir_kernel_context context = { 0, threads, nullptr, scratch.get(), bytes, nullptr };
 
-    double limit = bandwidth(), most = peak(!bf16), clock = clock_rate();
+    double limit = bandwidth(), most = amx ? tile_peak() : peak(!bf16), clock = clock_rate();
     std::vector<double> times;
     size_t next = 0;
     for (auto &copy : copies.weights) { // makes primitives, touches everything
@@ -145,7 +178,7 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
         state.SetIterationTime(times.back());
     }
     limit = std::max(limit, bandwidth());
-    most = std::max(most, peak(!bf16));
+    most = std::max(most, amx ? tile_peak() : peak(!bf16));
     clock = std::max(clock, clock_rate());
     std::sort(times.begin(), times.end());
     const double time = times[times.size() / 4], read = (double)copies.weights[0]->weight.bytes,
