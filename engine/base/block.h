@@ -8,5 +8,5 @@
 typedef struct weir_block {
     alignas(16
     ) weir_payer *payer; /* NULL: not charged; if it has a heap, the block lies in that heap */
-    size_t room;                   /* malloc: the bytes charged; heap: where the block lies */
+    size_t tag; /* malloc: the bytes charged; heap: where the block lies, and its class */
 } weir_block;

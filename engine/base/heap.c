@@ -200,9 +200,9 @@ static size_t size_of_class(unsigned class)
     return ((size_t)FINE << rest / 4) + (((size_t)FINE >> 2) << rest / 4) * (rest % 4 + 1);
 }
 
-static size_t room_of(size_t place, unsigned class) { return place << 8 | class; }
-static unsigned class_in(const weir_block *block) { return block->room & 0xff; }
-static size_t place_in(const weir_block *block) { return block->room >> 8; }
+static size_t tag_of(size_t place, unsigned class) { return place << 8 | class; }
+static unsigned class_in(const weir_block *block) { return block->tag & 0xff; }
+static size_t place_in(const weir_block *block) { return block->tag >> 8; }
 
 static chunk *chunk_of(weir_block *block) { return (chunk *)((char *)block - place_in(block)); }
 
@@ -233,7 +233,7 @@ static free_block *cut(weir_heap *heap, unsigned class)
     const size_t size = size_of_class(class);
     if (newest->size - newest->used < size) return NULL;
     free_block *const block = (free_block *)((char *)newest + newest->used);
-    block->head = (weir_block){ .payer = &heap->payer, .room = room_of(newest->used, class) };
+    block->head = (weir_block){ .payer = &heap->payer, .tag = tag_of(newest->used, class) };
     newest->used += size;
     return block;
 }
@@ -325,7 +325,7 @@ static weir_block *take_mapping(weir_heap *heap, size_t size)
     if (!whole_pages(&size) || size > SIZE_MAX >> 8) return NULL;
     weir_block *const block = pay_and_map(heap->source, size);
     if (block == NULL) return NULL;
-    *block = (weir_block){ .payer = &heap->payer, .room = room_of(size, OWN_MAPPING) };
+    *block = (weir_block){ .payer = &heap->payer, .tag = tag_of(size, OWN_MAPPING) };
     (void)pthread_mutex_lock(&heap->lock);
     heap->mapped += size;
     heap->n_live++;
@@ -388,7 +388,7 @@ static void *resize_mapping(weir_heap *heap, weir_block *block, size_t size)
         if (size > before) pay_back(heap->source, size - before);
         return NULL;
     }
-    moved->room = room_of(size, OWN_MAPPING);
+    moved->tag = tag_of(size, OWN_MAPPING);
     (void)pthread_mutex_lock(&heap->lock);
     heap->mapped = heap->mapped - before + size;
     (void)pthread_mutex_unlock(&heap->lock);
@@ -400,14 +400,14 @@ void *weir_heap_resize(weir_heap *heap, void *memory, size_t bytes)
 {
     weir_block *const block = (weir_block *)memory - 1;
     const bool own = class_in(block) == OWN_MAPPING;
-    const size_t room = own ? place_in(block) : size_of_class(class_in(block));
+    const size_t held = own ? place_in(block) : size_of_class(class_in(block));
     size_t size;
     if (!with_head(&size, bytes)) return NULL;
     if (own && has_own_mapping(size)) return resize_mapping(heap, block, size);
-    if (!own && size <= room) return memory;
+    if (!own && size <= held) return memory;
     void *const moved = weir_heap_take(heap, bytes, false);
     if (moved == NULL) return NULL;
-    const size_t kept = room - sizeof *block < bytes ? room - sizeof *block : bytes;
+    const size_t kept = held - sizeof *block < bytes ? held - sizeof *block : bytes;
     memcpy(moved, memory, kept);
     weir_heap_give(heap, memory);
     return moved;

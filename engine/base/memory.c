@@ -56,7 +56,7 @@ static void *begin(weir_block *block, weir_payer *payer, size_t cost)
         if (payer != NULL) payer->refund(payer, cost);
         return NULL;
     }
-    *block = (weir_block){ .payer = payer, .room = cost };
+    *block = (weir_block){ .payer = payer, .tag = cost };
     return block + 1;
 }
 
@@ -85,7 +85,7 @@ void *weir_memory_resize(void *memory, size_t bytes)
     if (memory == NULL) return weir_memory_take(bytes);
     weir_block *const old = (weir_block *)memory - 1;
     weir_payer *const payer = old->payer;
-    const size_t before = old->room;
+    const size_t before = old->tag;
     size_t cost;
     if (payer != NULL && payer->heap != NULL) return weir_heap_resize(payer->heap, memory, bytes);
     if (!cost_of(&cost, bytes) || (payer != NULL && !payer->charge(payer, cost))) return NULL;
@@ -107,7 +107,7 @@ void weir_memory_give(void *memory)
     if (memory == NULL) return;
     weir_block *const block = (weir_block *)memory - 1;
     weir_payer *const payer = block->payer;
-    const size_t charged = block->room;
+    const size_t charged = block->tag;
     if (payer != NULL && payer->heap != NULL) {
         weir_heap_give(payer->heap, memory);
         return;

@@ -47,16 +47,16 @@ size_t plan_metadata_bytes(
 }
 
 /* Blocks on disk: what fits in memory.disk if their metadata takes no more than an eighth of
- * `room`, or a quarter for windows, of which `full` blocks are all. */
-static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t full)
+ * `budget`, or a quarter for windows, of which `full` blocks are all. */
+static int64_t disk_blocks(const weir_plan_parts *parts, size_t budget, int64_t full)
 {
     enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
     if (parts->spec->n_disk_pages == 0) return 0;
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     const size_t metadata =
         plan_metadata_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
-    const int64_t kept = (int64_t)(room / SHARE / metadata),
-                  windows = weir_min((int64_t)(room / SHARE_OF_WINDOWS / metadata), full);
+    const int64_t kept = (int64_t)(budget / SHARE / metadata),
+                  windows = weir_min((int64_t)(budget / SHARE_OF_WINDOWS / metadata), full);
     return weir_min(
         weir_min(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
         INT32_MAX / 2 / per_block
@@ -162,22 +162,22 @@ static int64_t sink_bytes(const weir_plan_parts *parts, int64_t metadata)
     return stride + metadata + (stride / 4096 + 1) * KERNEL_BYTES;
 }
 
-/* Sink blocks that a sequence can have, of those configured, if there are `room` of them for all
+/* Sink blocks that a sequence can have, of those configured, if there are `budget` of them for all
  * sequences. */
-static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
+static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t budget)
 {
-    return weir_min(asked, room / sink_blocks(plan, 1, 0));
+    return weir_min(asked, budget / sink_blocks(plan, 1, 0));
 }
 
-/* The most blocks past the sinks that fit in `room` bytes with their metadata and their sinks. */
+/* The most blocks past the sinks that fit in `budget` bytes with their metadata and their sinks. */
 static int64_t other_blocks(
-    const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t room,
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t budget,
     int64_t metadata
 )
 {
     const int64_t block = (int64_t)weir_kv_block_stride(parts->spec) + metadata,
                   sink = sink_bytes(parts, metadata);
-    const int64_t left = room - sink_blocks(plan, n_sinks, 0) * sink;
+    const int64_t left = budget - sink_blocks(plan, n_sinks, 0) * sink;
     return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
 }
 
@@ -190,19 +190,19 @@ typedef struct found {
     int64_t n_sinks, blocks; /* sinks of each sequence; blocks past the sinks */
 } found;
 
-/* The most sinks and blocks that fit in `room` with `metadata` bytes for each. */
+/* The most sinks and blocks that fit in `budget` with `metadata` bytes for each. */
 static found blocks_in(
-    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t room,
+    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t budget,
     int64_t metadata
 )
 {
-    const int64_t sinks = weir_min(room / sink_bytes(parts, metadata), of->numbers);
+    const int64_t sinks = weir_min(budget / sink_bytes(parts, metadata), of->numbers);
     found f = { .n_sinks = text_sinks(plan, of->asked, sinks) };
     const int64_t most = (of->numbers - sink_blocks(plan, f.n_sinks, 0)) * BLOCKS_PER_TEXT /
                          (BLOCKS_PER_TEXT + f.n_sinks);
     if (f.n_sinks == of->asked)
         f.blocks = weir_min(
-            other_blocks(plan, parts, f.n_sinks, room, metadata), weir_min(of->full, most)
+            other_blocks(plan, parts, f.n_sinks, budget, metadata), weir_min(of->full, most)
         );
     return f;
 }
@@ -211,15 +211,15 @@ static found blocks_in(
  * the pool can use (plan_tables.c). They are on the host: with a device, its total is checked at
  * the end. */
 static found blocks_with_tables(
-    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t room,
+    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t budget,
     int64_t metadata, int64_t cold
 )
 {
     const plan_tables tables = plan_tables_of(plan, parts);
     const int64_t entries = weir_kv_pages_for(parts->spec, 1) * (int64_t)tables.per_page;
-    if (plan->has_device) return blocks_in(plan, parts, of, room, metadata);
-    const int64_t without_tables = room - (int64_t)tables.all,
-                  shared = room - (int64_t)tables.fixed - cold * entries;
+    if (plan->has_device) return blocks_in(plan, parts, of, budget, metadata);
+    const int64_t without_tables = budget - (int64_t)tables.all,
+                  shared = budget - (int64_t)tables.fixed - cold * entries;
     const found whole = blocks_in(plan, parts, of, weir_max(without_tables, 0), metadata),
                 pool = blocks_in(
                     plan, parts, of, weir_max(shared, 0),
@@ -234,7 +234,7 @@ static found blocks_with_tables(
  * Returns the tokens that fit for a single sequence. If memory does not hold the sinks of all
  * sequences, the plan is refused: no block could follow them, whatever the lower tier. */
 static int64_t plan_blocks(
-    weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t room
+    weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t budget
 )
 {
     enum { MORE = 64 };
@@ -245,7 +245,7 @@ static int64_t plan_blocks(
                   asked = weir_min(spec->sinks.n_pages, window);
     const int64_t full = (window - asked) * plan->facts.n_slots,
                   on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
-                  on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
+                  on_disk = disk_blocks(parts, budget, full), cold = on_host + on_disk;
     const size_t lower_tier_metadata =
         plan_metadata_bytes(parts, cold * per_block, cold * per_block, 0);
     const size_t metadata =
@@ -255,7 +255,7 @@ static int64_t plan_blocks(
     const size_t lower_tier_bytes =
         plan->has_device ? 0
                          : lower_tier_metadata; /* On the host; its total is checked at the end. */
-    const int64_t left = room > lower_tier_bytes ? (int64_t)(room - lower_tier_bytes) : 0;
+    const int64_t left = budget > lower_tier_bytes ? (int64_t)(budget - lower_tier_bytes) : 0;
     const int64_t beside = cold > 0 ? weir_tiers_kept_blocks(parts->config->kv.tiers.hot) : 0;
     const wish of = { asked, full + beside, INT32_MAX / per_block - cold };
     const found f = blocks_with_tables(plan, parts, &of, left, (int64_t)metadata, cold);

@@ -9,7 +9,7 @@
 #include "engine/schedule/tiers.h"
 #include "kernels/abi/minmax.h"
 
-/* ---- room ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 weir_kv_pages weir_service_free_pages(const weir_service *service)
 {
     const weir_kv_pages free = weir_kv_store_free(service->store);
@@ -98,10 +98,10 @@ static bool has_room(weir_service *service, const candidate *of)
 {
     const weir_service_hooks *const hooks = service->hooks;
     if (weir_tiers_may_try(service->store, &service->holders)) return true;
-    weir_kv_pages room = unclaimed_pages(service);
-    if (weir_kv_pages_fit(pages_of(service, of, 0), room)) return true;
-    if (hooks != NULL) room = weir_kv_pages_plus(room, hooks->held(hooks->user));
-    if (!weir_kv_pages_fit(pages_of(service, of, of->n_tokens), room)) return false;
+    weir_kv_pages available = unclaimed_pages(service);
+    if (weir_kv_pages_fit(pages_of(service, of, 0), available)) return true;
+    if (hooks != NULL) available = weir_kv_pages_plus(available, hooks->held(hooks->user));
+    if (!weir_kv_pages_fit(pages_of(service, of, of->n_tokens), available)) return false;
     return weir_service_claim(service, pages_of(service, of, shared_rows(of)));
 }
 
@@ -119,21 +119,22 @@ weir_status weir_job_check_memory(weir_job *job, weir_error *error)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(job->service->store);
     const int64_t all = pool_rows(spec),
-                  room = all - WEIR_PAGE_TOKENS; /* has_room needs some more to continue with */
+                  most_rows =
+                      all - WEIR_PAGE_TOKENS; /* has_room needs some more to continue with */
     if (all >= spec->max_rows) return WEIR_OK;
     if (job->policy_run == NULL &&
-        job->request.n_prompt <= room) { /* the answer ends where memory does */
-        job->row_limit = weir_min_i32(job->row_limit, (int32_t)room);
-        job->row_peak = weir_min_i32(job->row_peak, (int32_t)room);
+        job->request.n_prompt <= most_rows) { /* the answer ends where memory does */
+        job->row_limit = weir_min_i32(job->row_limit, (int32_t)most_rows);
+        job->row_peak = weir_min_i32(job->row_peak, (int32_t)most_rows);
         return WEIR_OK;
     }
-    if (job->policy_run != NULL && job->row_peak <= room) return WEIR_OK;
+    if (job->policy_run != NULL && job->row_peak <= most_rows) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EINVAL,
         "the prompt of %d tokens needs KV memory for %d rows at once, and there is room for "
         "%" PRId64
         "; shorten it, use a KV policy with in_prompt=true and a smaller budget, or raise %s",
-        (int)job->request.n_prompt, (int)job->row_peak, room,
+        (int)job->request.n_prompt, (int)job->row_peak, most_rows,
         weir_kv_store_budget(job->service->store)
     );
 }

@@ -323,7 +323,7 @@ void weir_queue_remove(
 /* A job that is next and does not fit, and what is free: to find one that does. */
 typedef struct weir_queue_past {
     const weir_job *waiting;
-    weir_kv_pages room;
+    weir_kv_pages available;
     int32_t n_slots;
 } weir_queue_past;
 /* The next job; past != NULL: the one that may start ahead of it. NULL: none. */

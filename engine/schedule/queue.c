@@ -92,13 +92,13 @@ int64_t weir_job_rows(const weir_job *job)
 }
 
 /* True if all that its choices will need is free, even if they share nothing. */
-static bool fits_whole(const weir_job *job, weir_kv_pages room)
+static bool fits_whole(const weir_job *job, weir_kv_pages available)
 {
     const weir_kv_store *const store = job->service->store;
     weir_kv_pages each = weir_kv_store_pages_of(store, 0, blocks_of(job)), all = { 0 };
     each.tables = weir_kv_store_tables_of(store, blocks_of(job));
     for (int32_t i = 0; i < job->request.n_choices; i++) all = weir_kv_pages_plus(all, each);
-    return weir_kv_pages_fit(all, room);
+    return weir_kv_pages_fit(all, available);
 }
 
 static bool may_pass(const weir_queue_past *past, const weir_job *job)
@@ -107,7 +107,7 @@ static bool may_pass(const weir_queue_past *past, const weir_job *job)
     return job->request.priority == waiting->request.priority &&
            job->request.n_choices <= past->n_slots &&
            waiting->rows_passed + weir_job_rows(job) <= weir_job_rows(waiting) && job != waiting &&
-           fits_whole(job, past->room);
+           fits_whole(job, past->available);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* engine/serve/loop.c - the HTTP thread: accepts connections, gives each its turn and checks
- * timeouts. Up to max_connections are served. A further one replaces another (make_room), or gets
- * one of a few spare places, which serve /health and answer 503 to all else. */
+ * timeouts. Up to max_connections are served. A further one replaces another (close_victim), or
+ * gets one of a few spare places, which serve /health and answer 503 to all else. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -50,7 +50,7 @@ void weir_loop_watch(weir_loop *loop, weir_connection *c, uint32_t events)
 
 /* Closes the connection whose loss matters least: an idle one, else one that is reading a header,
  * else one that waits for a body; among equals, the one that waits longest. */
-static bool make_room(weir_loop *loop, bool among_spare)
+static bool close_victim(weir_loop *loop, bool among_spare)
 {
     const int64_t now_ns = weir_clock_ns();
     weir_connection *victim = NULL;
@@ -107,9 +107,9 @@ static void admit(weir_server *server, int fd, const struct in6_addr *address)
     const bool is_place = loop->n_connections < server->options.max_connections;
     if (!share && is_place && take(server, fd, address, false))
         return; /* all places are taken, or there is no memory */
-    if (!share && make_room(loop, false) && take(server, fd, address, false)) return;
+    if (!share && close_victim(loop, false) && take(server, fd, address, false)) return;
     weir_metrics_add(&server->metrics.connections_refused, 1);
-    if (loop->n_spare >= WEIR_SPARE_PLACES && !make_room(loop, true)) {
+    if (loop->n_spare >= WEIR_SPARE_PLACES && !close_victim(loop, true)) {
         (void)close(fd);
         return;
     }
@@ -146,7 +146,7 @@ static void accept_some(weir_server *server)
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (fd < 0) { /* no descriptors or no memory: close an idle one, retry at the next tick */
-            if (!make_room(loop, false)) (void)make_room(loop, true);
+            if (!close_victim(loop, false)) (void)close_victim(loop, true);
             listen_for(loop, false);
             return;
         }

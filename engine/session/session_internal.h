@@ -115,7 +115,7 @@ typedef struct session_contents {
 WEIR_MUST_CHECK weir_status
 session_contents_read(session_contents *out, const weir_sessions *sessions, const char *name);
 void session_contents_free(session_contents *contents);
-/* session_room.c */
+/* session_space.c */
 
 /* The folder's files are deleted, and their space is planned, by one thread at a time. Threads of
  * jobs and of the saver wait for each other here; no other thread does. */
@@ -126,7 +126,7 @@ int session_folder_drop(weir_sessions *sessions, const char *name);
 /* Deletes automatic files, least recently used first, until there is space for this one, which is
  * reserved for this writer until session_folder_done. Returns ECANCELED if another writer is
  * writing a file of this name. */
-WEIR_MUST_CHECK weir_status session_folder_make_room(
+WEIR_MUST_CHECK weir_status session_folder_make_space(
     weir_sessions *sessions, int writer, const session_pending *file, weir_error *error
 );
 /* The writer has ended. If its file is there, it deletes the files over sessions.limit. */

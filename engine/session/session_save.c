@@ -173,7 +173,7 @@ weir_status session_write_content(
                                 .progress = content->progress };
     (void)snprintf(pending.name, sizeof pending.name, "%s", name);
     if (content->progress != NULL) weir_session_progress_begin(content->progress, (int64_t)bytes);
-    WEIR_TRY(session_folder_make_room(sessions, writer, &pending, error));
+    WEIR_TRY(session_folder_make_space(sessions, writer, &pending, error));
     const weir_status status =
         weir_session_write(path, &sessions->identity, &file, &written, error);
     session_folder_done(sessions, writer, status == WEIR_OK);

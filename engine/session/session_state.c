@@ -37,17 +37,17 @@ static void give(const weir_sessions *s, scratch *taken)
 
 /* ---- to files -------------------------------------------------------------------------------- */
 static weir_status write_file(
-    const weir_sessions *s, const weir_session_content *content, int64_t room, const char *path,
-    weir_session_result *result, weir_error *error
+    const weir_sessions *s, const weir_session_content *content, int64_t max_bytes,
+    const char *path, weir_session_result *result, weir_error *error
 )
 {
     const weir_session_content file = session_as_written(s, content);
     const size_t wanted = weir_session_file_bytes(&s->identity, &file);
     size_t written = 0;
-    if (room > 0 && wanted > (size_t)room)
+    if (max_bytes > 0 && wanted > (size_t)max_bytes)
         return weir_error_set(
             error, WEIR_EFULL, "the state takes %zu bytes, %lld are left for states (states.disk)",
-            wanted, (long long)room
+            wanted, (long long)max_bytes
         );
     WEIR_TRY(weir_session_write(path, &s->identity, &file, &written, error));
     *result = (weir_session_result){ .n_tokens = content->n_tokens, .n_bytes = (int64_t)written };
@@ -56,7 +56,7 @@ static weir_status write_file(
 
 /* Writes the sequence with the one state `state`, packed if wanted. */
 static weir_status write_form(
-    const weir_sessions *s, weir_session_content *content, const float *state, int64_t room,
+    const weir_sessions *s, weir_session_content *content, const float *state, int64_t max_bytes,
     const char *path, weir_session_result *result, weir_error *error
 )
 {
@@ -67,7 +67,7 @@ static weir_status write_form(
     scratch packed = { 0 };
     content->states = &mark;
     content->n_states = state != NULL;
-    if (form->state_bits == 0) return write_file(s, content, room, path, result, error);
+    if (form->state_bits == 0) return write_file(s, content, max_bytes, path, result, error);
     form->packed_bytes = state != NULL ? weir_state_packed_bytes(model_of(s), form->state_bits) : 0;
     if (form->packed_bytes == 0)
         return weir_error_set(
@@ -80,7 +80,7 @@ static weir_status write_form(
     weir_status status =
         weir_state_pack(model_of(s), state, form->state_bits, packed.memory, error);
     mark.state = packed.memory;
-    if (status == WEIR_OK) status = write_file(s, content, room, path, result, error);
+    if (status == WEIR_OK) status = write_file(s, content, max_bytes, path, result, error);
     give(s, &packed);
     return status;
 }
@@ -96,7 +96,7 @@ weir_status session_write_state(
     const int32_t n_rest = save->tokens != NULL ? save->n_tokens - content.n_tokens : 0;
     if (content.pruned != NULL) {
         if (n_rest == 0 && state->state_bits == 0)
-            return write_file(s, &content, state->room, path, result, error);
+            return write_file(s, &content, state->max_bytes, path, result, error);
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
             "a KV policy has dropped rows of this sequence: its state cannot be packed or shortened"
@@ -111,7 +111,7 @@ weir_status session_write_state(
     if (save->tokens != NULL) content.tokens = save->tokens;
     content.form = (weir_session_form){ .state_bits = state->state_bits, .n_rest = n_rest };
     return write_form(
-        s, &content, own->n_marks > 0 ? own->marks[own->n_marks - 1].state : NULL, state->room,
+        s, &content, own->n_marks > 0 ? own->marks[own->n_marks - 1].state : NULL, state->max_bytes,
         path, result, error
     );
 }
@@ -206,7 +206,7 @@ static weir_status write_merged(
     weir_status status = weir_session_read_tokens(later, tokens.memory, s->n_vocab, error);
     if (status == WEIR_OK) status = weir_session_read_salt(later, salt, error);
     if (status == WEIR_OK)
-        status = write_form(s, &content, state, wish->state.room, path, result, error);
+        status = write_form(s, &content, state, wish->state.max_bytes, path, result, error);
     give(s, &tokens);
     return status;
 }

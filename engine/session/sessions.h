@@ -167,7 +167,7 @@ typedef struct weir_state_wish {
     /* Bits of keys and values of fixed-size memory: 8 or 4; 0: not packed. */
     int32_t state_bits;
     /* Most bytes that the file may take; 0: no limit. */
-    int64_t room;
+    int64_t max_bytes;
 } weir_state_wish;
 WEIR_MUST_CHECK weir_status weir_sessions_write_state(
     weir_sessions *sessions, const weir_session_wish *wish, const weir_state_wish *state,

@@ -22,13 +22,13 @@ typedef struct ingestion {
 } ingestion;
 
 /* The sequence was just computed and is cached. */
-static weir_status write_state(void *user, const char *path, int64_t room, weir_error *error)
+static weir_status write_state(void *user, const char *path, int64_t max_bytes, weir_error *error)
 {
     const ingestion *const in = user;
     const weir_document *const document = in->document;
     const weir_state_wish state = { .state_bits =
                                         weir_states_kind_of(in->documents->states)->state_bits,
-                                    .room = room };
+                                    .max_bytes = max_bytes };
     const weir_session_wish wish = { .name = "state",
                                      .salt = document->salt,
                                      .tokens = document->tokens,
@@ -127,7 +127,7 @@ typedef struct merging {
     weir_state_merged *merged;
 } merging;
 
-static weir_status write_merged(void *user, const char *path, int64_t room, weir_error *error)
+static weir_status write_merged(void *user, const char *path, int64_t max_bytes, weir_error *error)
 {
     const merging *const m = user;
     weir_states *const states = m->documents->states;
@@ -138,7 +138,7 @@ static weir_status write_merged(void *user, const char *path, int64_t room, weir
     const weir_merge_wish wish = { .earlier = earlier,
                                    .later = later,
                                    .state = { .state_bits = weir_states_kind_of(states)->state_bits,
-                                              .room = room } };
+                                              .max_bytes = max_bytes } };
     return weir_sessions_merge(m->documents->sessions, &wish, path, m->merged, &result, error);
 }
 

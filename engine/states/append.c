@@ -167,11 +167,11 @@ static weir_status apply_records(
 
 /* Reads complete records from the first that is not in the index yet. */
 static weir_status read_records(
-    weir_states *s, int64_t n_whole, unsigned char *memory, size_t room, weir_error *error
+    weir_states *s, int64_t n_whole, unsigned char *memory, size_t n_bytes, weir_error *error
 )
 {
     const size_t bytes = state_record_bytes(s->header.kind.dim);
-    const int64_t most = (int64_t)(room / bytes);
+    const int64_t most = (int64_t)(n_bytes / bytes);
     int64_t n_bad = 0;
     for (int64_t next = s->n_records; next < n_whole;) {
         const int64_t n = n_whole - next < most ? n_whole - next : most;
@@ -199,11 +199,11 @@ static weir_status read_on(weir_states *s, weir_error *error)
     if (n_whole <= s->n_records) return WEIR_OK;
     const int64_t left = n_whole - s->n_records,
                   fit = bytes < PIECE_BYTES ? PIECE_BYTES / (int64_t)bytes : 1;
-    const size_t room = (size_t)(left < fit ? left : fit) * bytes;
-    unsigned char *const memory = weir_memory_take(room);
+    const size_t n_bytes = (size_t)(left < fit ? left : fit) * bytes;
+    unsigned char *const memory = weir_memory_take(n_bytes);
     if (memory == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read its log", s->folder);
-    const weir_status status = read_records(s, n_whole, memory, room, error);
+    const weir_status status = read_records(s, n_whole, memory, n_bytes, error);
     weir_memory_give(memory);
     return status;
 }

@@ -10,7 +10,7 @@
 /* Partial sums of a product: as many as the compiler keeps in registers. */
 enum { LANES = 32 };
 
-/* ---- room ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 static size_t padded(int32_t dim) { return ((size_t)dim + LANES - 1) / LANES * LANES; }
 
 weir_status state_index_reserve(state_index *index)

@@ -238,8 +238,8 @@ weir_status weir_states_list(
 {
     WEIR_TRY(look(states, error));
     const state_index *const index = &states->index;
-    const size_t room = page->most < index->n_live ? page->most : index->n_live;
-    weir_state_info *const list = weir_memory_take((room > 0 ? room : 1) * sizeof *list);
+    const size_t n_most = page->most < index->n_live ? page->most : index->n_live;
+    weir_state_info *const list = weir_memory_take((n_most > 0 ? n_most : 1) * sizeof *list);
     size_t found = 0;
     size_t accepted = 0;
     for (size_t i = index->n_entries; list != NULL && i-- > 0;) {
@@ -247,14 +247,14 @@ weir_status weir_states_list(
         if (!entry->is_live || (page->accepts != NULL && !page->accepts(page->user, &entry->info)))
             continue;
         accepted++;
-        if ((page->before <= 0 || entry->info.serial < page->before) && found < room)
+        if ((page->before <= 0 || entry->info.serial < page->before) && found < n_most)
             list[found++] = entry->info;
     }
     *total = accepted;
     leave(states);
     if (list == NULL)
         return weir_error_set(
-            error, WEIR_ENOMEM, "%s: no memory for a list of %zu states", states->folder, room
+            error, WEIR_ENOMEM, "%s: no memory for a list of %zu states", states->folder, n_most
         );
     *out = list;
     *n = found;

@@ -281,14 +281,14 @@ static weir_status append(weir_states *s, const state_record *record, weir_error
 }
 
 /* Bytes that one more file may take; 0: no limit. */
-static weir_status find_room(weir_states *s, int64_t *room, weir_error *error)
+static weir_status find_space(weir_states *s, int64_t *max_bytes, weir_error *error)
 {
     if (s->disk == 0) return WEIR_OK;
     (void)pthread_rwlock_rdlock(&s->lock);
     const int64_t used = state_index_bytes(&s->index);
     (void)pthread_rwlock_unlock(&s->lock);
-    *room = s->disk - used;
-    if (*room > 0) return WEIR_OK;
+    *max_bytes = s->disk - used;
+    if (*max_bytes > 0) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EFULL,
         "%s: its states take %" PRId64 " bytes, %" PRId64 " are allowed (states.disk); delete some",
@@ -302,11 +302,11 @@ static weir_status add(
 {
     char path[PATH_MAX];
     weir_state_info *const info = &record->info;
-    int64_t room = 0;
-    WEIR_TRY(find_room(s, &room, error));
+    int64_t max_bytes = 0;
+    WEIR_TRY(find_space(s, &max_bytes, error));
     WEIR_TRY(choose_place(s, info, state->owner, error));
     WEIR_TRY(state_file_path(path, s->folder, info->name, info->serial, error));
-    weir_status status = state->write(state->user, path, room, error);
+    weir_status status = state->write(state->user, path, max_bytes, error);
     if (status == WEIR_OK) status = state_file_look(info, path, s->header.kind.model, error);
     info->created = weir_clock_unix_seconds();
     if (status == WEIR_OK) status = append(s, record, error);

@@ -110,7 +110,7 @@ typedef struct weir_new_state {
     uint64_t source[2];
     /* Writes the session file, of at most `room` bytes (0: no limit). It is complete and on disk
      * when this returns OK. */
-    weir_status (*write)(void *user, const char *path, int64_t room, weir_error *error);
+    weir_status (*write)(void *user, const char *path, int64_t max_bytes, weir_error *error);
     void *user;
 } weir_new_state;
 

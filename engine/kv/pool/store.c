@@ -247,8 +247,8 @@ weir_kv_pages weir_kv_store_free_near(const weir_kv_store *store)
     weir_kv_pages n = { .tables = store->n_free_units };
     for (int32_t i = 0; i < store->n_classes; i++) {
         const kv_size_class *const size_class = &store->size_classes[i];
-        const int32_t room = size_class->most - size_class->n_resident;
-        *kv_count_of(store, &n, size_class) = room < size_class->n_free ? room : size_class->n_free;
+        const int32_t left = size_class->most - size_class->n_resident;
+        *kv_count_of(store, &n, size_class) = left < size_class->n_free ? left : size_class->n_free;
     }
     return n;
 }

@@ -179,11 +179,11 @@ enum { WEIR_KV_TABLE_UNIT = 4096 };
 weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end);
 /* The same for an open store; faster, since its size classes are known. */
 weir_kv_pages weir_kv_store_pages_of(const weir_kv_store *store, int64_t first, int64_t end);
-static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages room)
+static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages available)
 {
-    bool fits = wanted.sinks <= room.sinks && wanted.tables <= room.tables;
+    bool fits = wanted.sinks <= available.sinks && wanted.tables <= available.tables;
     for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++)
-        fits = fits && wanted.others[i] <= room.others[i];
+        fits = fits && wanted.others[i] <= available.others[i];
     return fits;
 }
 static inline weir_kv_pages weir_kv_pages_plus(weir_kv_pages a, weir_kv_pages b)

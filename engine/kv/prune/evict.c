@@ -400,7 +400,7 @@ static weir_status promote(const weir_kv_evictor *e, const weir_kv_table *table,
 
 /* Checks for all of them before the first moves: the sequence itself may have to be demoted to make
  * space, and promoted blocks would be demoted again. */
-static weir_status check_room(
+static weir_status check_pages(
     weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, weir_error *error
 )
 {
@@ -452,7 +452,7 @@ weir_status evict_begin(
     out->drops = dropped_rows(e, table) > 0;
     if (!out->drops) return WEIR_OK;
     out->to_fresh = any_from_disk(e, table);
-    return check_room(e, table, out->to_fresh, error);
+    return check_pages(e, table, out->to_fresh, error);
 }
 
 void evict_take(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh)

@@ -148,7 +148,7 @@ static weir_status attend(const memory_pass *p, const weir_kv_segment *segments,
 
 /* The state's full pages, then those of the block in pages of the step, the first of which begins
  * with the rest of the state: only the state's last page, if not full, is copied. */
-static weir_kv_segment behind_state(
+static weir_kv_segment state_and_block(
     const memory_pass *p, const weir_coda_state *state, int64_t first, int64_t n
 )
 {
@@ -186,7 +186,7 @@ static weir_status run_block(const memory_pass *p, void *memory, int64_t first, 
                                      ? (weir_kv_segment){ .n_rows = (int32_t)n,
                                                           .n_past = (int32_t)state.n_slots,
                                                           .n_heads = (int32_t)p->layer.n_kv_heads }
-                                     : behind_state(p, &state, first, n);
+                                     : state_and_block(p, &state, first, n);
     WEIR_TRY(weir_kv_write(
         p->step->stream, &(weir_kv_write_args){ .k = p->rows.k,
                                                 .v = p->rows.v,

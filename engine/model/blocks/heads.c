@@ -77,7 +77,7 @@ static weir_head_rows keys(const weir_shape *shape, float *k)
 }
 
 /* What one norm covers; over all heads, which are contiguous then. */
-static weir_head_rows normed(const void *options, weir_head_rows heads)
+static weir_head_rows norm_rows(const void *options, weir_head_rows heads)
 {
     const int64_t width = heads.n * heads.dim;
     return is_over_all(options) ? (weir_head_rows){ heads.x, 1, width, width } : heads;
@@ -95,9 +95,9 @@ weir_status weir_heads_project(
         step->in.x
     ));
     WEIR_TRY(weir_norm_heads(
-        step, normed(options, queries(shape, options, q)), w->q_norm, shape->norm_eps
+        step, norm_rows(options, queries(shape, options, q)), w->q_norm, shape->norm_eps
     ));
-    return weir_norm_heads(step, normed(options, keys(shape, k)), w->k_norm, shape->norm_eps);
+    return weir_norm_heads(step, norm_rows(options, keys(shape, k)), w->k_norm, shape->norm_eps);
 }
 
 weir_status weir_heads_rope(

@@ -30,7 +30,7 @@ struct weir_session_reader {
     /* Destinations of pages and unsealed pages may be in this ledger's device memory; NULL: they
      * are not. */
     const weir_ledger *near;
-    char *staging; /* [PIECE_BYTES], owned: for such pieces; NULL: none so far */
+    char *buffer; /* [PIECE_BYTES], owned: for such pieces; NULL: none so far */
     void *near_to[PIECES]; /* [n_pieces]: where a piece goes from there; NULL: it is in place */
     weir_session_progress *progress; /* may be NULL */
 };
@@ -109,12 +109,12 @@ static weir_status want(weir_session_reader *r, void *out, size_t n, weir_error 
 static weir_status want_near(weir_session_reader *r, void *out, size_t n, weir_error *error)
 {
     if (r->near == NULL || weir_ledger_device(r->near) == NULL) return want(r, out, n, error);
-    if (r->staging == NULL) r->staging = weir_memory_take(PIECE_BYTES);
-    if (r->staging == NULL)
+    if (r->buffer == NULL) r->buffer = weir_memory_take(PIECE_BYTES);
+    if (r->buffer == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", r->path);
     for (size_t at = 0; at < n;) {
         const size_t left = PIECE_BYTES - r->n_bytes, part = n - at < left ? n - at : left;
-        WEIR_TRY(add_piece(r, r->staging + r->n_bytes, part, (char *)out + at, error));
+        WEIR_TRY(add_piece(r, r->buffer + r->n_bytes, part, (char *)out + at, error));
         at += part;
     }
     return WEIR_OK;
@@ -190,7 +190,7 @@ void weir_session_close(weir_session_reader *reader)
     if (reader == NULL) return;
     if (reader->fd >= 0) (void)close(reader->fd);
     (void)XXH3_freeState(reader->hash);
-    weir_memory_give(reader->staging);
+    weir_memory_give(reader->buffer);
     free(reader->path);
     free(reader);
 }

@@ -56,7 +56,7 @@ class State : public ::testing::Test {
     /* Computes the sequence and writes its state. */
     weir_status write(
         const std::string &name, const std::vector<int32_t> &tokens, int32_t bits = 0,
-        int64_t room = 0
+        int64_t max_bytes = 0
     )
     {
         Call call(tokens, 0);
@@ -66,7 +66,7 @@ class State : public ::testing::Test {
         call.release();
         const weir_session_wish wish = { "state", nullptr, tokens.data(),
                                          static_cast<int32_t>(tokens.size()) };
-        const weir_state_wish state = { bits, room };
+        const weir_state_wish state = { bits, max_bytes };
         return weir_sessions_write_state(
             sessions_, &wish, &state, path(name).c_str(), &result_, &error_
         );
@@ -225,9 +225,9 @@ TEST_F(State, AFullDiskLeavesNothing)
         WEIR_EFULL
     );
     EXPECT_NE(std::string(error_.text).find("4096 are left"), std::string::npos) << error_.text;
-    const weir_merge_wish no_room = { first.c_str(), second.c_str(), { 0, 0 } };
+    const weir_merge_wish no_space = { first.c_str(), second.c_str(), { 0, 0 } };
     EXPECT_EQ(
-        weir_sessions_merge(sessions_, &no_room, "/dev/full/x", &merged_, &result_, &error_),
+        weir_sessions_merge(sessions_, &no_space, "/dev/full/x", &merged_, &result_, &error_),
         WEIR_EIO
     );
     EXPECT_FALSE(std::filesystem::exists(path("x")));

@@ -22,7 +22,7 @@ struct Source {
     int calls = 0;
 };
 /* weir_new_state.write */
-weir_status link_source(void *user, const char *path, int64_t room, weir_error *error);
+weir_status link_source(void *user, const char *path, int64_t max_bytes, weir_error *error);
 
 class Database : public ::testing::Test {
   protected:

@@ -1,5 +1,5 @@
-/* engine/session/session_room.c - makes room in the session folder: deletes automatic files for new
- * ones. */
+/* engine/session/session_space.c - makes room in the session folder: deletes automatic files for
+ * new ones. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@ void session_folder_leave(weir_sessions *sessions)
     (void)pthread_mutex_unlock(&sessions->lock);
 }
 
-/* ---- room ------------------------------------------------------------------------------------ */
+/* ---- space ----------------------------------------------------------------------------------- */
 static void note_loss(weir_service *service, void *user)
 {
     const session_contents *const lost = user;
@@ -159,7 +159,7 @@ static bool has_space(const weir_sessions *sessions, size_t bytes)
 
 /* Folder entered. A file that is over the number stays until the new one is there
  * (session_folder_done), if the disk has space for both. */
-static weir_status make_room_in(weir_sessions *sessions, const survey *s, weir_error *error)
+static weir_status make_space_in(weir_sessions *sessions, const survey *s, weir_error *error)
 {
     count all = count_all(s);
     WEIR_TRY(check_room(sessions, &all, error));
@@ -191,7 +191,7 @@ static bool find_others(survey *s, weir_sessions *sessions, int writer)
 }
 
 /* Folder entered. A file whose writer ended meanwhile counts as pending. */
-static weir_status make_room(
+static weir_status make_space(
     weir_sessions *sessions, int writer, const session_pending *file, weir_error *error
 )
 {
@@ -201,12 +201,12 @@ static weir_status make_room(
             error, WEIR_ECANCELED, "session %s is being written; try again", file->name
         );
     WEIR_TRY(session_folder_list(sessions, &s.list, &s.n, error));
-    const weir_status status = make_room_in(sessions, &s, error);
+    const weir_status status = make_space_in(sessions, &s, error);
     weir_memory_give(s.list);
     return status;
 }
 
-weir_status session_folder_make_room(
+weir_status session_folder_make_space(
     weir_sessions *sessions, int writer, const session_pending *file, weir_error *error
 )
 {
@@ -217,7 +217,7 @@ weir_status session_folder_make_room(
             (long long)sessions->disk
         );
     session_folder_enter(sessions);
-    const weir_status status = make_room(sessions, writer, file, error);
+    const weir_status status = make_space(sessions, writer, file, error);
     (void)pthread_mutex_lock(&sessions->lock);
     if (status == WEIR_OK) sessions->pending[writer] = *file;
     (void)pthread_mutex_unlock(&sessions->lock);
