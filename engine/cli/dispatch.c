@@ -157,20 +157,20 @@ static int unknown_command(const weir_program *program, int argc, const char *co
     return WEIR_EXIT_USAGE;
 }
 
-static int print_wish(const weir_program *program, const weir_arguments *arguments)
+static int print_action(const weir_program *program, const weir_arguments *arguments)
 {
     weir_buffer text = { 0 };
     weir_status status = WEIR_OK;
-    switch (arguments->wish) {
-    case WEIR_WISH_HELP:
+    switch (arguments->action) {
+    case WEIR_ACTION_HELP:
         status = weir_command_help(&text, program->name, arguments->command);
         break;
-    case WEIR_WISH_HELP_CONFIG: status = weir_config_describe(&text); break;
-    case WEIR_WISH_PRINT_CONFIG: status = weir_config_print(&arguments->config, &text); break;
-    case WEIR_WISH_VERSION:
+    case WEIR_ACTION_HELP_CONFIG: status = weir_config_describe(&text); break;
+    case WEIR_ACTION_PRINT_CONFIG: status = weir_config_print(&arguments->config, &text); break;
+    case WEIR_ACTION_VERSION:
         status = weir_buffer_format(&text, "weir %s\n", program->version);
         break;
-    case WEIR_WISH_RUN: break;
+    case WEIR_ACTION_RUN: break;
     }
     const int code = status == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
     weir_buffer_free(&text);
@@ -202,7 +202,7 @@ static int run(
         );
         return WEIR_EXIT_USAGE;
     }
-    if (arguments.wish != WEIR_WISH_RUN) return print_wish(program, &arguments);
+    if (arguments.action != WEIR_ACTION_RUN) return print_action(program, &arguments);
     if (arguments.is_quiet) weir_progress_be_quiet();
     (void)weir_log_set_level_name(arguments.config.log.level); /* was checked when it was set */
     const weir_status status = fill_model(&arguments.config, &here, &error);
@@ -236,7 +236,9 @@ static int print_help(const weir_program *program, int argc, const char *const *
     const weir_command *const command =
         find_command(program->commands, program->n_commands, argc, argv, &n_words);
     if (command != NULL && n_words == argc)
-        return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_HELP, .command = command });
+        return print_action(
+            program, &(weir_arguments){ .action = WEIR_ACTION_HELP, .command = command }
+        );
     if (argc == 1 && is_family(program, argv[0])) return print_commands(program, argv[0], true);
     return unknown_command(program, argc, argv);
 }
@@ -256,7 +258,7 @@ int weir_main(const weir_program *program, int argc, const char *const *argv)
     if (asks_for_help(argv[1])) return print_commands(program, NULL, true);
     if (strcmp(argv[1], "help") == 0) return print_help(program, argc - 2, argv + 2);
     if (strcmp(argv[1], "--version") == 0)
-        return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_VERSION });
+        return print_action(program, &(weir_arguments){ .action = WEIR_ACTION_VERSION });
     const weir_command *const command =
         find_command(program->commands, program->n_commands, argc - 1, argv + 1, &n_words);
     if (command == NULL && is_family(program, argv[1]) && (argc == 2 || asks_for_help(argv[2])))

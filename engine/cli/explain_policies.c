@@ -41,17 +41,17 @@ static weir_status print_policy(
     weir_error why = { 0 };
     weir_policy *policy = NULL;
     weir_policy_run_size size;
-    weir_policy_run_options wish = { .policy = options,
-                                     .budget = budget,
-                                     .shape = model->shape,
-                                     .layers = model->layers,
-                                     .calibration = model->calibration,
-                                     .n_sequences = 1,
-                                     .n_new = 1,
-                                     .n_prompt = (int32_t)rows };
-    wish.shape.max_rows = rows;
-    weir_status status = weir_policy_open(&policy, options, &wish.shape, model->calibration, &why);
-    if (status == WEIR_OK) status = weir_policy_run_measure(&size, &wish, &why);
+    weir_policy_run_options run = { .policy = options,
+                                    .budget = budget,
+                                    .shape = model->shape,
+                                    .layers = model->layers,
+                                    .calibration = model->calibration,
+                                    .n_sequences = 1,
+                                    .n_new = 1,
+                                    .n_prompt = (int32_t)rows };
+    run.shape.max_rows = rows;
+    weir_status status = weir_policy_open(&policy, options, &run.shape, model->calibration, &why);
+    if (status == WEIR_OK) status = weir_policy_run_measure(&size, &run, &why);
     status = status == WEIR_OK
                  ? print_price(out, policy, size.bytes, budget)
                  : weir_buffer_format(out, "  %-16s %s\n", weir_policy_name(options), why.text);

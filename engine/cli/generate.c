@@ -114,28 +114,28 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
 
 weir_status weir_cli_generate(
     weir_cli_answer *answer, const weir_engine *engine, const weir_config *config,
-    const weir_cli_wish *wish, weir_error *error
+    const weir_cli_prompt *prompt, weir_error *error
 )
 {
     const int64_t most = config->sampling.max_tokens > 0 ? config->sampling.max_tokens : INT32_MAX;
-    const weir_request request = { .prompt = wish->ids->data,
-                                   .n_prompt = (int32_t)wish->ids->count,
+    const weir_request request = { .prompt = prompt->ids->data,
+                                   .n_prompt = (int32_t)prompt->ids->count,
                                    .max_tokens = (int32_t)(most < INT32_MAX ? most : INT32_MAX),
                                    .n_choices = 1,
-                                   .cache_prompt = wish->reuses,
-                                   .session = wish->session,
-                                   .cache_salt = wish->salt,
-                                   .n_kept = wish->n_kept,
+                                   .cache_prompt = prompt->reuses,
+                                   .session = prompt->session,
+                                   .cache_salt = prompt->salt,
+                                   .n_kept = prompt->n_kept,
                                    .sampling = weir_sampling_of(config) };
     printer p = { .tokenizer = weir_engine_tokenizer(engine) };
-    const bool stream = !wish->is_quiet && p.tokenizer != NULL;
+    const bool stream = !prompt->is_quiet && p.tokenizer != NULL;
     weir_catch_interrupts();
     weir_status status = weir_cli_answer_wait(
         answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p,
         &weir_interrupted, error
     );
     if (stream && status == WEIR_OK) print_end(&p);
-    if (status == WEIR_OK && !wish->is_quiet && answer->usage.numerics != NULL)
+    if (status == WEIR_OK && !prompt->is_quiet && answer->usage.numerics != NULL)
         weir_log(
             WEIR_LOG_WARNING,
             "the answer continues %d tokens that were computed with other numerics (%s): it may "

@@ -214,15 +214,15 @@ static weir_status note(
     if (strcmp(name, "quiet") == 0)
         out->is_quiet = true;
     else if (strcmp(name, "help") == 0)
-        out->wish = WEIR_WISH_HELP;
-    else if (out->wish == WEIR_WISH_HELP || strcmp(name, "set") == 0)
+        out->action = WEIR_ACTION_HELP;
+    else if (out->action == WEIR_ACTION_HELP || strcmp(name, "set") == 0)
         return WEIR_OK;
     else if (strcmp(name, "version") == 0)
-        out->wish = WEIR_WISH_VERSION;
+        out->action = WEIR_ACTION_VERSION;
     else if (strcmp(name, "help-config") == 0)
-        out->wish = WEIR_WISH_HELP_CONFIG;
+        out->action = WEIR_ACTION_HELP_CONFIG;
     else
-        out->wish = WEIR_WISH_PRINT_CONFIG;
+        out->action = WEIR_ACTION_PRINT_CONFIG;
     return WEIR_OK;
 }
 
@@ -251,7 +251,7 @@ static weir_status take_word(weir_arguments *out, const char *word, weir_error *
     return WEIR_OK;
 }
 
-/* Visits each argument in order: keys == false stores own values and wishes, true sets keys. */
+/* Visits each argument in order: keys == false stores own values and actions, true sets keys. */
 static weir_status walk(
     weir_arguments *out, const char **config_name, bool keys, int argc, const char *const *argv,
     weir_error *error
@@ -286,7 +286,7 @@ weir_status weir_arguments_parse(
     weir_config_default(&out->config);
     const char *config_name = NULL;
     WEIR_TRY(walk(out, &config_name, false, argc, argv, error));
-    if (out->wish != WEIR_WISH_RUN && out->wish != WEIR_WISH_PRINT_CONFIG) return WEIR_OK;
+    if (out->action != WEIR_ACTION_RUN && out->action != WEIR_ACTION_PRINT_CONFIG) return WEIR_OK;
     if (config_name != NULL) {
         const weir_status status = weir_config_load(&out->config, config_name, search, error);
         if (status != WEIR_OK) return weir_error_prefix(error, WEIR_ECONFIG, "--config");
@@ -294,8 +294,8 @@ weir_status weir_arguments_parse(
     WEIR_TRY(walk(out, &config_name, true, argc, argv, error));
     WEIR_TRY(weir_config_check(&out->config, error));
     const weir_option *option;
-    for (size_t i = 0; out->wish == WEIR_WISH_RUN && (option = weir_option_at(command, i)) != NULL;
-         i++)
+    for (size_t i = 0;
+         out->action == WEIR_ACTION_RUN && (option = weir_option_at(command, i)) != NULL; i++)
         if (option->required && out->values[i] == NULL)
             return weir_error_set(
                 error, WEIR_ECONFIG, "--%s %s is needed", option->name, option->value

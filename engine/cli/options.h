@@ -57,18 +57,18 @@ typedef struct weir_command {
     int (*run)(const weir_arguments *arguments); /* returns the exit code */
 } weir_command;
 
-typedef enum weir_wish {
-    WEIR_WISH_RUN,
-    WEIR_WISH_HELP,
-    WEIR_WISH_HELP_CONFIG,
-    WEIR_WISH_PRINT_CONFIG,
-    WEIR_WISH_VERSION
-} weir_wish;
+typedef enum weir_action {
+    WEIR_ACTION_RUN,
+    WEIR_ACTION_HELP,
+    WEIR_ACTION_HELP_CONFIG,
+    WEIR_ACTION_PRINT_CONFIG,
+    WEIR_ACTION_VERSION
+} weir_action;
 
 struct weir_arguments {
     const weir_command *command;
-    /* What to do; values are complete only with WEIR_WISH_RUN. */
-    weir_wish wish;
+    /* What to do; values are complete only with WEIR_ACTION_RUN. */
+    weir_action action;
     bool is_quiet; /* shows no progress */
     weir_config config; /* effective and checked */
     /* Own options in table order, borrowed from argv or `paths`; "" for a flag, NULL: absent. */

@@ -194,11 +194,11 @@ static weir_status merge(
     weir_state_merged merged;
     WEIR_TRY(weir_states_find(d->states, weir_argument(arguments, "earlier"), &earlier, error));
     WEIR_TRY(weir_states_find(d->states, weir_argument(arguments, "later"), &later, error));
-    const weir_merge wish = { .earlier = &earlier,
-                              .later = &later,
-                              .label = weir_argument(arguments, "label"),
-                              .metadata = weir_argument(arguments, "metadata") };
-    WEIR_TRY(weir_state_service_merge(d, &wish, &info, &merged, error));
+    const weir_merge merge = { .earlier = &earlier,
+                               .later = &later,
+                               .label = weir_argument(arguments, "label"),
+                               .metadata = weir_argument(arguments, "metadata") };
+    WEIR_TRY(weir_state_service_merge(d, &merge, &info, &merged, error));
     return print_merged(&info, &merged, weir_argument_given(arguments, "json"));
 }
 

@@ -25,12 +25,12 @@ static weir_status ingest(document *d, weir_error *error)
 {
     weir_state_info info;
     bool is_new;
-    const weir_document wish = { .tokens = d->ids.data,
-                                 .n_tokens = (int32_t)d->ids.count,
-                                 .label = d->label,
-                                 .metadata = d->metadata };
+    const weir_document document = { .tokens = d->ids.data,
+                                     .n_tokens = (int32_t)d->ids.count,
+                                     .label = d->label,
+                                     .metadata = d->metadata };
     const weir_status status =
-        weir_state_service_ingest(&d->documents, &wish, &info, &is_new, error);
+        weir_state_service_ingest(&d->documents, &document, &info, &is_new, error);
     weir_progress_pause();
     if (status != WEIR_OK) return status;
     return weir_db_print_state(&info, is_new ? "added" : "there already:");
@@ -307,16 +307,16 @@ static weir_status answer_from(weir_cli_answer *answer, const question *q, weir_
     weir_beginning beginning = { 0 };
     const weir_state_info *const info = &q->hits[0].info;
     weir_status status = weir_beginning_open(&beginning, &q->documents, info, NULL, error);
-    const weir_cli_wish wish = { .ids = &ids,
-                                 .reuses = true,
-                                 .is_quiet = weir_argument_given(q->arguments, "json"),
-                                 .salt = beginning.salt,
-                                 .n_kept = beginning.n_kept };
+    const weir_cli_prompt prompt = { .ids = &ids,
+                                     .reuses = true,
+                                     .is_quiet = weir_argument_given(q->arguments, "json"),
+                                     .salt = beginning.salt,
+                                     .n_kept = beginning.n_kept };
     if (status == WEIR_OK) status = make_prompt(&ids, q, &beginning, error);
     if (status == WEIR_OK) status = weir_beginning_load(&beginning, &q->documents, error);
-    if (status == WEIR_OK && !wish.is_quiet) say_state(info);
+    if (status == WEIR_OK && !prompt.is_quiet) say_state(info);
     if (status == WEIR_OK)
-        status = weir_cli_generate(answer, q->engine, &q->arguments->config, &wish, error);
+        status = weir_cli_generate(answer, q->engine, &q->arguments->config, &prompt, error);
     if (status == WEIR_OK && !weir_interrupted && answer->usage.n_cached < beginning.n_held)
         weir_log(
             WEIR_LOG_WARNING, "state %s: %d of its %d tokens were computed again: %s", info->name,

@@ -17,13 +17,13 @@ int weir_run_generate(const weir_arguments *arguments)
     const int code = weir_open(&engine, &arguments->config, WEIR_USE_SERVICE);
     if (code != WEIR_EXIT_OK) return code;
     const char *const session = weir_argument(arguments, "session");
-    const weir_cli_wish wish = {
+    const weir_cli_prompt prompt = {
         .ids = &ids, .session = session, .reuses = session != NULL, .is_quiet = as_json
     };
     weir_status status = weir_prompt_from_arguments(&ids, engine, arguments, &error);
     if (status == WEIR_OK && session != NULL) status = weir_session_resume(engine, session, &error);
     if (status == WEIR_OK)
-        status = weir_cli_generate(&answer, engine, &arguments->config, &wish, &error);
+        status = weir_cli_generate(&answer, engine, &arguments->config, &prompt, &error);
     if (status == WEIR_OK && session != NULL)
         status = weir_session_keep(engine, session, NULL, &error);
     int result = status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);

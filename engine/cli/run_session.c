@@ -28,11 +28,11 @@ weir_status weir_session_keep(
     weir_engine *engine, const char *name, weir_session_result *result, weir_error *error
 )
 {
-    const weir_session_wish wish = { .name = name };
+    const weir_session_request request = { .name = name };
     weir_session_result unused;
     WEIR_TRY(need_sessions(engine, error));
     return weir_sessions_save(
-        weir_engine_sessions(engine), &wish, result != NULL ? result : &unused, error
+        weir_engine_sessions(engine), &request, result != NULL ? result : &unused, error
     );
 }
 

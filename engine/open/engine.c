@@ -322,9 +322,9 @@ weir_status weir_engine_policy_run_open(
     const weir_service_policy *const by = policy != NULL ? policy : &engine->policies.service;
     *out = NULL;
     if (weir_policy_is_full(&by->options)) return WEIR_OK;
-    weir_policy_run_options wish = weir_policies_wish(by, rows, n_prompt, n_new);
-    wish.n_sequences = n_sequences;
-    return weir_policy_run_open(out, &wish, engine->ledger, error);
+    weir_policy_run_options run = weir_policies_run_options(by, rows, n_prompt, n_new);
+    run.n_sequences = n_sequences;
+    return weir_policy_run_open(out, &run, engine->ledger, error);
 }
 
 const weir_config *weir_engine_config(const weir_engine *engine) { return &engine->config; }

@@ -78,14 +78,14 @@ weir_status weir_plan_read_least(
     weir_error ignored;
     weir_engine *engine = calloc(1, sizeof *engine);
     weir_config *config = malloc(sizeof *config);
-    weir_engine_options wish = *options;
-    wish.config = config;
+    weir_engine_options tried = *options;
+    tried.config = config;
     if (engine != NULL && config != NULL) {
         *config = *options->config;
         config->memory.host = (int64_t)reading;
         engine->with_files = with_files;
-        if (weir_engine_read(engine, &wish, &spec, &ignored) == WEIR_OK)
-            (void)weir_plan_say_least(engine, &wish, &spec, status, error);
+        if (weir_engine_read(engine, &tried, &spec, &ignored) == WEIR_OK)
+            (void)weir_plan_say_least(engine, &tried, &spec, status, error);
     }
     weir_engine_close(engine);
     free(config);

@@ -183,16 +183,16 @@ static int64_t other_blocks(
 
 /* What a plan looks for: `asked` sinks of each sequence, `full` other blocks, which are all that
  * sequences and policies can use, and at most `numbers` blocks. */
-typedef struct wish {
+typedef struct target {
     int64_t asked, full, numbers;
-} wish;
+} target;
 typedef struct found {
     int64_t n_sinks, blocks; /* sinks of each sequence; blocks past the sinks */
 } found;
 
 /* The most sinks and blocks that fit in `budget` with `metadata` bytes for each. */
 static found blocks_in(
-    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t budget,
+    const weir_plan *plan, const weir_plan_parts *parts, const target *of, int64_t budget,
     int64_t metadata
 )
 {
@@ -211,7 +211,7 @@ static found blocks_in(
  * the pool can use (plan_tables.c). They are on the host: with a device, its total is checked at
  * the end. */
 static found blocks_with_tables(
-    const weir_plan *plan, const weir_plan_parts *parts, const wish *of, int64_t budget,
+    const weir_plan *plan, const weir_plan_parts *parts, const target *of, int64_t budget,
     int64_t metadata, int64_t cold
 )
 {
@@ -257,7 +257,7 @@ static int64_t plan_blocks(
                          : lower_tier_metadata; /* On the host; its total is checked at the end. */
     const int64_t left = budget > lower_tier_bytes ? (int64_t)(budget - lower_tier_bytes) : 0;
     const int64_t beside = cold > 0 ? weir_tiers_kept_blocks(parts->config->kv.tiers.hot) : 0;
-    const wish of = { asked, full + beside, INT32_MAX / per_block - cold };
+    const target of = { asked, full + beside, INT32_MAX / per_block - cold };
     const found f = blocks_with_tables(plan, parts, &of, left, (int64_t)metadata, cold);
     const int64_t sinks = sink_blocks(plan, f.n_sinks, f.blocks);
     plan->facts.kv_disk_pages = on_disk * per_block;

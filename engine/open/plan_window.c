@@ -46,11 +46,11 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
     /* The prompt may be as long as the window. */
-    const weir_policy_run_options wish = weir_policies_wish(
+    const weir_policy_run_options run = weir_policies_run_options(
         &parts->policies->service, rows, rows, (int32_t)parts->config->batch.chunk
     );
     weir_policy_run_size size;
-    WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
+    WEIR_TRY(weir_policy_run_measure(&size, &run, error));
     plan->kv_peak = size.peak;
     plan->policy_state = size.saved_bytes;
     plan->http += size.bytes * ((size_t)plan->facts.n_slots + (pruner_bytes(plan, parts) > 0));

@@ -19,6 +19,6 @@ void weir_policies_close(weir_policies *policies);
 void weir_policies_set_rope(weir_policies *policies, const weir_model *model);
 bool weir_policies_are_there(const weir_policies *policies);
 /* Returns the options of a policy run for one sequence of `rows` rows. */
-weir_policy_run_options weir_policies_wish(
+weir_policy_run_options weir_policies_run_options(
     const weir_service_policy *policy, int64_t rows, int32_t n_prompt, int32_t n_new
 );

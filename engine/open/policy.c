@@ -125,20 +125,20 @@ void weir_policies_set_rope(weir_policies *policies, const weir_model *model)
 
 bool weir_policies_are_there(const weir_policies *policies) { return policies->layers != NULL; }
 
-weir_policy_run_options weir_policies_wish(
+weir_policy_run_options weir_policies_run_options(
     const weir_service_policy *policy, int64_t rows, int32_t n_prompt, int32_t n_new
 )
 {
-    weir_policy_run_options wish = { .policy = &policy->options,
-                                     .budget = policy->budget,
-                                     .shape = policy->shape,
-                                     .layers = policy->layers,
-                                     .calibration = policy->calibration,
-                                     .n_sequences = 1,
-                                     .n_new = n_new,
-                                     .n_prompt = n_prompt };
-    wish.shape.max_rows = rows;
-    return wish;
+    weir_policy_run_options run = { .policy = &policy->options,
+                                    .budget = policy->budget,
+                                    .shape = policy->shape,
+                                    .layers = policy->layers,
+                                    .calibration = policy->calibration,
+                                    .n_sequences = 1,
+                                    .n_new = n_new,
+                                    .n_prompt = n_prompt };
+    run.shape.max_rows = rows;
+    return run;
 }
 
 void weir_policies_close(weir_policies *policies)

@@ -20,11 +20,11 @@ weir_status weir_engine_write_sequence(
     const char *path, weir_session_result *result, weir_error *error
 )
 {
-    const weir_session_wish wish = {
+    const weir_session_request request = {
         .name = "text", .salt = salt, .tokens = tokens, .n_tokens = n_tokens
     };
     WEIR_TRY(need_sessions(engine, error));
-    return weir_sessions_write_sequence(engine->sessions, &wish, path, result, error);
+    return weir_sessions_write_sequence(engine->sessions, &request, path, result, error);
 }
 
 static weir_status read_tokens(

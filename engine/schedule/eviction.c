@@ -73,18 +73,18 @@ weir_status weir_job_open_policy_run(weir_job *job, weir_error *error)
         );
     /* The service's own budget may exceed the length of any sequence. */
     if (request->kv_budget > 0 || budget < 1) WEIR_TRY(check(job, budget, error));
-    weir_policy_run_options wish = { .policy = options,
-                                     .budget = budget,
-                                     .shape = own->shape,
-                                     .layers = own->layers,
-                                     .calibration = own->calibration,
-                                     .n_sequences = request->n_choices,
-                                     .n_new = job->service->chunk,
-                                     .n_prompt = request->n_prompt,
-                                     .n_pinned = request->n_pinned };
-    wish.shape.max_rows = rows < job->row_limit ? rows : job->row_limit;
+    weir_policy_run_options run = { .policy = options,
+                                    .budget = budget,
+                                    .shape = own->shape,
+                                    .layers = own->layers,
+                                    .calibration = own->calibration,
+                                    .n_sequences = request->n_choices,
+                                    .n_new = job->service->chunk,
+                                    .n_prompt = request->n_prompt,
+                                    .n_pinned = request->n_pinned };
+    run.shape.max_rows = rows < job->row_limit ? rows : job->row_limit;
     const weir_status status =
-        weir_policy_run_open(&job->policy_run, &wish, job->service->ledger, error);
+        weir_policy_run_open(&job->policy_run, &run, job->service->ledger, error);
     if (status == WEIR_ECONFIG || status == WEIR_EUNSUPPORTED || status == WEIR_EMISMATCH)
         return WEIR_EINVAL; /* the request is at fault */
     if (status != WEIR_OK) return status;

@@ -183,7 +183,7 @@ WEIR_MUST_CHECK weir_status session_write_content(
 );
 /* state, path: NULL for a session in the folder. n_rest: fewer than the tokens of `save`. */
 WEIR_MUST_CHECK weir_status session_save_to(
-    session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
+    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
     int32_t n_rest, const char *path, weir_session_result *result, weir_error *error
 );
 /* Returns how many are on disk now. */
@@ -251,7 +251,7 @@ bool session_is_unchanged(
 
 /* session_state.c: states as state databases store them. */
 WEIR_MUST_CHECK weir_status session_write_state(
-    session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
+    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
     const weir_session_content *shared, const char *path, weir_session_result *result,
     weir_error *error
 );
@@ -264,7 +264,8 @@ WEIR_MUST_CHECK weir_status session_read_states(
 
 /* Engine thread: the carrier holds it. Returns ENOTFOUND if there is none, EFULL if there is no
  * memory for its table. */
-WEIR_MUST_CHECK weir_status session_pin_pruned(session_carrier *own, const weir_pruned_query *wish);
+WEIR_MUST_CHECK weir_status
+session_pin_pruned(session_carrier *own, const weir_pruned_query *query);
 WEIR_MUST_CHECK weir_status session_pin_next_pruned(session_carrier *own, uint64_t *use);
 void session_unpin_pruned(session_carrier *own); /* engine thread */
 /* Gets the policy's part of the carrier's sequence; `out` borrows from it. */

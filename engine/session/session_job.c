@@ -133,13 +133,16 @@ static weir_status do_work(weir_sessions *s, weir_session_job *job)
 {
     session_carrier *const own = job->carrier;
     weir_error *const error = &job->error;
-    const weir_session_wish wish = {
+    const weir_session_request request = {
         .name = job->name, .salt = job->salt, .tokens = job->tokens, .n_tokens = job->n_tokens
     };
     switch (job->work) {
-    case WEIR_SESSION_SAVE: return session_save_to(own, &wish, NULL, 0, NULL, &job->result, error);
+    case WEIR_SESSION_SAVE:
+        return session_save_to(own, &request, NULL, 0, NULL, &job->result, error);
     case WEIR_SESSION_WRITE:
-        return session_save_to(own, &wish, job->state, job->n_rest, job->path, &job->result, error);
+        return session_save_to(
+            own, &request, job->state, job->n_rest, job->path, &job->result, error
+        );
     case WEIR_SESSION_RESTORE: return session_restore_named(own, job->name, &job->result, error);
     case WEIR_SESSION_RESUME: return resume(own, job);
     case WEIR_SESSION_RECALL: return session_recall(own, job);
@@ -176,53 +179,53 @@ static weir_status run_for_result(
 }
 
 weir_status weir_sessions_save(
-    weir_sessions *sessions, const weir_session_wish *wish, weir_session_result *result,
+    weir_sessions *sessions, const weir_session_request *request, weir_session_result *result,
     weir_error *error
 )
 {
     weir_session_job job = { .work = WEIR_SESSION_SAVE,
-                             .name = wish->name,
-                             .salt = wish->salt,
-                             .tokens = wish->tokens,
-                             .n_tokens = wish->n_tokens };
+                             .name = request->name,
+                             .salt = request->salt,
+                             .tokens = request->tokens,
+                             .n_tokens = request->n_tokens };
     return run_for_result(sessions, &job, result, error);
 }
 
 static weir_status write_to(
-    weir_sessions *sessions, const weir_session_wish *wish, const weir_state_wish *state,
+    weir_sessions *sessions, const weir_session_request *request, const weir_state_request *state,
     int32_t n_rest, const char *path, weir_session_result *result, weir_error *error
 )
 {
     weir_session_job job = { .work = WEIR_SESSION_WRITE,
-                             .name = wish->name,
+                             .name = request->name,
                              .path = path,
-                             .salt = wish->salt,
-                             .tokens = wish->tokens,
-                             .n_tokens = wish->n_tokens,
+                             .salt = request->salt,
+                             .tokens = request->tokens,
+                             .n_tokens = request->n_tokens,
                              .state = state,
                              .n_rest = n_rest };
     return run_for_result(sessions, &job, result, error);
 }
 
 weir_status weir_sessions_write_state(
-    weir_sessions *sessions, const weir_session_wish *wish, const weir_state_wish *state,
+    weir_sessions *sessions, const weir_session_request *request, const weir_state_request *state,
     const char *path, weir_session_result *result, weir_error *error
 )
 {
-    return write_to(sessions, wish, state, 0, path, result, error);
+    return write_to(sessions, request, state, 0, path, result, error);
 }
 
 weir_status weir_sessions_write_sequence(
-    weir_sessions *sessions, const weir_session_wish *wish, const char *path,
+    weir_sessions *sessions, const weir_session_request *request, const char *path,
     weir_session_result *result, weir_error *error
 )
 {
-    if (wish->tokens == NULL || wish->n_tokens < 2)
+    if (request->tokens == NULL || request->n_tokens < 2)
         return weir_error_set(
             error, WEIR_EINVAL, "%d tokens: of fewer than 2 there is nothing to save",
-            (int)wish->n_tokens
+            (int)request->n_tokens
         );
-    return write_to(sessions, wish, &(weir_state_wish){ 0 }, 1, path, result, error);
+    return write_to(sessions, request, &(weir_state_request){ 0 }, 1, path, result, error);
 }
 
 weir_status weir_sessions_restore(

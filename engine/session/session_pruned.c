@@ -25,10 +25,10 @@ static weir_status take(session_carrier *own, weir_status held)
     return WEIR_OK;
 }
 
-weir_status session_pin_pruned(session_carrier *own, const weir_pruned_query *wish)
+weir_status session_pin_pruned(session_carrier *own, const weir_pruned_query *query)
 {
     weir_prefix *const prefix = own->sessions->service->prefix;
-    return take(own, weir_pruned_pin(prefix, wish, &own->sequence, &own->pruned));
+    return take(own, weir_pruned_pin(prefix, query, &own->sequence, &own->pruned));
 }
 
 weir_status session_pin_next_pruned(session_carrier *own, uint64_t *use)

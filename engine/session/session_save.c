@@ -14,21 +14,21 @@
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
 /* Arguments of one call. */
-typedef struct wish {
+typedef struct save_call {
     session_carrier *own;
-    const weir_session_wish *save;
+    const weir_session_request *save;
     weir_prefix_cursor *cursor;
     uint64_t *pruned_use; /* not NULL: only sequences with a policy */
     int32_t n_rest; /* last tokens that are not shared */
     bool waits; /* its last state is being read from disk */
     weir_prefix_hit hit;
     weir_status status;
-} wish;
+} save_call;
 
 /* Of the shared sequence, unless the last one has to be read first. */
 static void pin_states(weir_service *service, void *user)
 {
-    wish *const w = user;
+    save_call *const w = user;
     session_carrier *const own = w->own;
     own->n_marks = weir_prefix_pin(
         service->prefix, &own->sequence, own->salt, own->marks, WEIR_SESSION_STATES
@@ -39,7 +39,7 @@ static void pin_states(weir_service *service, void *user)
 
 /* Shares the pages of the sequence's tokens and pins the states, if running sequences can spare the
  * memory for its table. */
-static void share_sequence(wish *w)
+static void share_sequence(save_call *w)
 {
     session_carrier *const own = w->own;
     weir_service *const service = own->sessions->service;
@@ -57,9 +57,9 @@ static void share_sequence(wish *w)
 
 /* Pins the pruned sequence that has the name, or more of the tokens than the others. True if no
  * other one should be looked for. */
-static bool pin_pruned(wish *w)
+static bool pin_pruned(save_call *w)
 {
-    const weir_session_wish *const save = w->save;
+    const weir_session_request *const save = w->save;
     session_carrier *const own = w->own;
     weir_prefix *const prefix = own->sessions->service->prefix;
     const weir_pruned_query pruned = { .name = save->tokens == NULL ? save->name : NULL,
@@ -92,11 +92,11 @@ static void use_origin(session_carrier *own)
     if (origin < 0 || !weir_origin_salt(own->salt, origin, plain)) (void)strcpy(own->salt, plain);
 }
 
-static void take_wished(weir_service *service, void *user)
+static void take_saved(weir_service *service, void *user)
 {
-    wish *const w = user;
+    save_call *const w = user;
     session_carrier *const own = w->own;
-    const weir_session_wish *const save = w->save;
+    const weir_session_request *const save = w->save;
     w->status = WEIR_ENOTFOUND;
     w->hit = (weir_prefix_hit
     ){ .reason = "no request has used this name, or its sequence was dropped since" };
@@ -117,7 +117,7 @@ static void take_wished(weir_service *service, void *user)
 
 static void take_next(weir_service *service, void *user)
 {
-    wish *const w = user;
+    save_call *const w = user;
     session_carrier *const own = w->own;
     w->status = WEIR_ENOTFOUND;
     if (w->pruned_use != NULL) {
@@ -143,7 +143,7 @@ static void let_go(weir_service *service, void *user)
 /* ---- this thread ----------------------------------------------------------------------------- */
 /* Lets the carrier have a sequence. What is read for it may leave memory before it is pinned, but
  * only if others take that. */
-static void get(wish *w, void (*take)(weir_service *service, void *user))
+static void get(save_call *w, void (*take)(weir_service *service, void *user))
 {
     enum { TRIES = 100 };
     weir_service *const service = w->own->sessions->service;
@@ -205,7 +205,7 @@ static weir_session_content shared_content(
 }
 
 static weir_status write_shared(
-    session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
+    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
     const char *path, weir_session_result *result, weir_error *error
 )
 {
@@ -217,8 +217,8 @@ static weir_status write_shared(
                            );
 }
 
-static weir_status check_wish(
-    const weir_sessions *s, const weir_session_wish *save, weir_error *error
+static weir_status check_request(
+    const weir_sessions *s, const weir_session_request *save, weir_error *error
 )
 {
     session_path path;
@@ -245,20 +245,20 @@ static void give_way(void *user, int64_t ns)
 }
 
 weir_status session_save_to(
-    session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
+    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
     int32_t n_rest, const char *path, weir_session_result *result, weir_error *error
 )
 {
     const int64_t start = weir_clock_ns();
     weir_sessions *const s = own->sessions;
-    WEIR_TRY(check_wish(s, save, error));
-    wish w = { .own = own, .save = save, .n_rest = n_rest };
+    WEIR_TRY(check_request(s, save, error));
+    save_call w = { .own = own, .save = save, .n_rest = n_rest };
     own->progress.give_way = give_way;
     own->progress.user = s;
     /* A save in the background takes space that is needed here; once written, its file can be
      * replaced. */
     weir_saver_pause(s->saver);
-    get(&w, take_wished);
+    get(&w, take_saved);
     weir_status status = w.status == WEIR_OK ? write_shared(own, save, state, path, result, error)
                                              : weir_error_set(
                                                    error, w.status, "nothing to save as %s: %s",
@@ -342,9 +342,9 @@ int32_t session_save_recent(session_carrier *own)
     int32_t n = 0, n_tried = 0;
     weir_saver_pause(sessions->saver);
     while (n_tried < sessions->limit && (has_sequences || has_pruned)) {
-        wish w = { .own = own,
-                   .cursor = &cursor,
-                   .pruned_use = is_pruned && has_pruned ? &pruned_use : NULL };
+        save_call w = { .own = own,
+                        .cursor = &cursor,
+                        .pruned_use = is_pruned && has_pruned ? &pruned_use : NULL };
         get(&w, take_next);
         const bool is_worth_it =
             w.status == WEIR_OK && (own->sequence.n_computed >= SHORTEST || own->name[0] != '\0');

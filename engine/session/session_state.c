@@ -86,7 +86,7 @@ static weir_status write_form(
 }
 
 weir_status session_write_state(
-    session_carrier *own, const weir_session_wish *save, const weir_state_wish *state,
+    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
     const weir_session_content *shared, const char *path, weir_session_result *result,
     weir_error *error
 )
@@ -182,7 +182,7 @@ static const weir_numerics *others_of(const weir_sessions *s, const weir_session
 
 /* Uses tokens and salt of the later state; every layer has banks, so there are no pages. */
 static weir_status write_merged(
-    const weir_sessions *s, const weir_merge_wish *wish, const weir_session_reader *earlier,
+    const weir_sessions *s, const weir_merge_request *request, const weir_session_reader *earlier,
     weir_session_reader *later, const float *state, const char *path, weir_session_result *result,
     weir_error *error
 )
@@ -200,30 +200,30 @@ static weir_status write_merged(
                                      .salt = salt,
                                      .spec = weir_kv_store_spec(s->service->store),
                                      .numerics = others != NULL ? others : others_of(s, earlier),
-                                     .form = { .state_bits = wish->state.state_bits,
+                                     .form = { .state_bits = request->state.state_bits,
                                                .n_rest = header->form.n_rest,
                                                .is_merged = true } };
     weir_status status = weir_session_read_tokens(later, tokens.memory, s->n_vocab, error);
     if (status == WEIR_OK) status = weir_session_read_salt(later, salt, error);
     if (status == WEIR_OK)
-        status = write_form(s, &content, state, wish->state.max_bytes, path, result, error);
+        status = write_form(s, &content, state, request->state.max_bytes, path, result, error);
     give(s, &tokens);
     return status;
 }
 
 static weir_status merge(
-    const weir_sessions *s, const weir_merge_wish *wish, const char *path, const scratch *memory,
-    weir_state_merged *merged, weir_session_result *result, weir_error *error
+    const weir_sessions *s, const weir_merge_request *request, const char *path,
+    const scratch *memory, weir_state_merged *merged, weir_session_result *result, weir_error *error
 )
 {
     const size_t n = (size_t)s->identity.state_bytes / sizeof(float);
     float *const earlier = memory->memory, *const later = earlier + n, *const out = later + n;
     weir_session_reader *first = NULL, *second = NULL;
-    weir_status status = read_last(s, &first, wish->earlier, earlier, error);
-    if (status == WEIR_OK) status = read_last(s, &second, wish->later, later, error);
+    weir_status status = read_last(s, &first, request->earlier, earlier, error);
+    if (status == WEIR_OK) status = read_last(s, &second, request->later, later, error);
     if (status == WEIR_OK) {
         weir_state_merge(model_of(s), earlier, later, out, out + n, merged);
-        status = write_merged(s, wish, first, second, out, path, result, error);
+        status = write_merged(s, request, first, second, out, path, result, error);
     }
     weir_session_close(first);
     weir_session_close(second);
@@ -231,7 +231,7 @@ static weir_status merge(
 }
 
 weir_status weir_sessions_merge(
-    const weir_sessions *sessions, const weir_merge_wish *wish, const char *path,
+    const weir_sessions *sessions, const weir_merge_request *request, const char *path,
     weir_state_merged *merged, weir_session_result *result, weir_error *error
 )
 {
@@ -247,7 +247,7 @@ weir_status weir_sessions_merge(
         3 * (size_t)sessions->identity.state_bytes + weir_state_merge_scratch(model_of(sessions)),
         error
     ));
-    const weir_status status = merge(sessions, wish, path, &memory, merged, result, error);
+    const weir_status status = merge(sessions, request, path, &memory, merged, result, error);
     give(sessions, &memory);
     if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
     return status;

@@ -62,11 +62,11 @@ typedef struct weir_session_result {
 
 /* What to save: the cached sequence that is a prefix of these tokens, or with tokens NULL the one
  * that requests gave this name (weir_request.session). */
-typedef struct weir_session_wish {
+typedef struct weir_session_request {
     const char *name, *salt; /* salt: as in weir_request */
     const int32_t *tokens;
     int32_t n_tokens;
-} weir_session_wish;
+} weir_session_request;
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 typedef enum weir_session_work {
@@ -113,7 +113,7 @@ struct weir_session_job {
     weir_session_info *list; /* LIST: [n]; weir_memory_give */
     size_t n; /* LIST; SAVE_RECENT: files */
     /* ---- of the sessions */
-    const struct weir_state_wish *state; /* WRITE */
+    const struct weir_state_request *state; /* WRITE */
     int32_t n_rest; /* WRITE */
     char file[256]; /* no other job has it meanwhile; "": none */
     struct session_carrier *carrier;
@@ -141,7 +141,7 @@ void weir_sessions_activity_of(weir_sessions *sessions, weir_session_activity *o
  * or memory.disk leaves no space; ECANCELED if this file is just being written under memory
  * pressure; EIO: an existing file is unchanged. */
 WEIR_MUST_CHECK weir_status weir_sessions_save(
-    weir_sessions *sessions, const weir_session_wish *wish, weir_session_result *result,
+    weir_sessions *sessions, const weir_session_request *request, weir_session_result *result,
     weir_error *error
 );
 /* Caches the sequence again: prompts that begin with it continue it. Returns ENOTFOUND; EFORMAT,
@@ -160,23 +160,23 @@ weir_sessions_check_numerics(const weir_sessions *sessions, const char *name, we
 /* The weir_numerics_digest [2] that a file must have to be continued; NULL: any. */
 const uint64_t *weir_sessions_numerics(const weir_sessions *sessions);
 /* A sequence as a state database stores it: one state, and the tokens after it. The file may be at
- * any path and is not counted in the folder; what is read is cached without a name. wish->name is
- * the name that requests gave the sequence, not that of the file.
- * EUNSUPPORTED: no layer can be packed in so few bits. */
-typedef struct weir_state_wish {
+ * any path and is not counted in the folder; what is read is cached without a name. request->name
+ * is the name that requests gave the sequence, not that of the file. EUNSUPPORTED: no layer can be
+ * packed in so few bits. */
+typedef struct weir_state_request {
     /* Bits of keys and values of fixed-size memory: 8 or 4; 0: not packed. */
     int32_t state_bits;
     /* Most bytes that the file may take; 0: no limit. */
     int64_t max_bytes;
-} weir_state_wish;
+} weir_state_request;
 WEIR_MUST_CHECK weir_status weir_sessions_write_state(
-    weir_sessions *sessions, const weir_session_wish *wish, const weir_state_wish *state,
+    weir_sessions *sessions, const weir_session_request *request, const weir_state_request *state,
     const char *path, weir_session_result *result, weir_error *error
 );
 /* The same without a change of form; the last token is written as not computed, so a prompt of
  * exactly these tokens computes that one and continues from the rest. */
 WEIR_MUST_CHECK weir_status weir_sessions_write_sequence(
-    weir_sessions *sessions, const weir_session_wish *wish, const char *path,
+    weir_sessions *sessions, const weir_session_request *request, const char *path,
     weir_session_result *result, weir_error *error
 );
 /* salt: under which the sequence is cached; if it already is, nothing is read. NULL: the file's,
@@ -186,14 +186,14 @@ WEIR_MUST_CHECK weir_status weir_sessions_read(
     weir_error *error
 );
 
-typedef struct weir_merge_wish {
+typedef struct weir_merge_request {
     const char *earlier, *later; /* files of states */
-    weir_state_wish state; /* of the file that is written */
-} weir_merge_wish;
+    weir_state_request state; /* of the file that is written */
+} weir_merge_request;
 /* Writes a state merged from two, which continues from the later one (weir_state_ops.merge).
  * EUNSUPPORTED: not with this model. The files are as for weir_sessions_read. */
 WEIR_MUST_CHECK weir_status weir_sessions_merge(
-    const weir_sessions *sessions, const weir_merge_wish *wish, const char *path,
+    const weir_sessions *sessions, const weir_merge_request *request, const char *path,
     weir_state_merged *merged, weir_session_result *result, weir_error *error
 );
 /* Bytes of a packed state in a file; 0: the model has none that can be packed. */

@@ -26,17 +26,17 @@ static weir_status write_state(void *user, const char *path, int64_t max_bytes, 
 {
     const ingestion *const in = user;
     const weir_document *const document = in->document;
-    const weir_state_wish state = { .state_bits =
-                                        weir_states_kind_of(in->documents->states)->state_bits,
-                                    .max_bytes = max_bytes };
-    const weir_session_wish wish = { .name = "state",
-                                     .salt = document->salt,
-                                     .tokens = document->tokens,
-                                     .n_tokens = document->n_tokens };
+    const weir_state_request state = { .state_bits =
+                                           weir_states_kind_of(in->documents->states)->state_bits,
+                                       .max_bytes = max_bytes };
+    const weir_session_request request = { .name = "state",
+                                           .salt = document->salt,
+                                           .tokens = document->tokens,
+                                           .n_tokens = document->n_tokens };
     weir_session_result result = { 0 };
     weir_error why = { 0 };
     const weir_status status =
-        weir_sessions_write_state(in->documents->sessions, &wish, &state, path, &result, &why);
+        weir_sessions_write_state(in->documents->sessions, &request, &state, path, &result, &why);
     if (status == WEIR_OK) return WEIR_OK;
     if (status != WEIR_ENOTFOUND) return weir_error_set(error, status, "%s", why.text);
     return weir_error_set(
@@ -135,11 +135,12 @@ static weir_status write_merged(void *user, const char *path, int64_t max_bytes,
     weir_session_result result;
     WEIR_TRY(weir_states_payload(states, m->merge->earlier, earlier, error));
     WEIR_TRY(weir_states_payload(states, m->merge->later, later, error));
-    const weir_merge_wish wish = { .earlier = earlier,
-                                   .later = later,
-                                   .state = { .state_bits = weir_states_kind_of(states)->state_bits,
-                                              .max_bytes = max_bytes } };
-    return weir_sessions_merge(m->documents->sessions, &wish, path, m->merged, &result, error);
+    const weir_merge_request request = {
+        .earlier = earlier,
+        .later = later,
+        .state = { .state_bits = weir_states_kind_of(states)->state_bits, .max_bytes = max_bytes }
+    };
+    return weir_sessions_merge(m->documents->sessions, &request, path, m->merged, &result, error);
 }
 
 /* The vector of both sequences together, weighted by their rows. `other` [dim] is scratch. */

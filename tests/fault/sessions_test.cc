@@ -62,10 +62,11 @@ TEST_F(Sessions, Save)
     begin("tq");
     ASSERT_EQ(save("talk", second_), WEIR_OK) << error_.text;
     const int32_t n_second = result_.n_tokens;
-    const weir_session_wish wish = { "talk", nullptr, second_.data(), (int32_t)second_.size() };
+    const weir_session_request request = { "talk", nullptr, second_.data(),
+                                           (int32_t)second_.size() };
     fault::Operation operation = with_folder([&](weir_error *error) {
         weir_session_result result = {};
-        return weir_sessions_save(sessions_, &wish, &result, error);
+        return weir_sessions_save(sessions_, &request, &result, error);
     });
     operation.check = [&](weir_status status) {
         const std::vector<weir_session_info> all = list();

@@ -53,22 +53,23 @@ static weir_session_info *find(weir_sessions *s, const char *name)
 }
 
 weir_status weir_sessions_save(
-    weir_sessions *s, const weir_session_wish *wish, weir_session_result *result, weir_error *error
+    weir_sessions *s, const weir_session_request *request, weir_session_result *result,
+    weir_error *error
 )
 {
-    WEIR_TRY(meaning_of(wish->name, error));
-    if (wish->tokens == NULL)
+    WEIR_TRY(meaning_of(request->name, error));
+    if (request->tokens == NULL)
         return weir_error_set(error, WEIR_ENOTFOUND, "no request has used this name");
     pthread_mutex_lock(&s->lock);
-    weir_session_info *info = find(s, wish->name);
+    weir_session_info *info = find(s, request->name);
     if (info == NULL && s->n < SESSIONS) info = &s->saved[s->n++];
     if (info != NULL) {
-        *info = (weir_session_info){ .n_tokens = wish->n_tokens, .n_bytes = 1000 };
-        (void)snprintf(info->name, sizeof info->name, "%s", wish->name);
+        *info = (weir_session_info){ .n_tokens = request->n_tokens, .n_bytes = 1000 };
+        (void)snprintf(info->name, sizeof info->name, "%s", request->name);
     }
     pthread_mutex_unlock(&s->lock);
     *result =
-        (weir_session_result){ .n_tokens = wish->n_tokens, .n_bytes = 1000, .time_ns = 1000000 };
+        (weir_session_result){ .n_tokens = request->n_tokens, .n_bytes = 1000, .time_ns = 1000000 };
     return info != NULL ? WEIR_OK : weir_error_set(error, WEIR_EFULL, "no room");
 }
 
@@ -132,11 +133,11 @@ weir_status weir_sessions_list(
 
 static weir_status do_job(weir_sessions *s, weir_session_job *job)
 {
-    const weir_session_wish wish = {
+    const weir_session_request request = {
         .name = job->name, .salt = job->salt, .tokens = job->tokens, .n_tokens = job->n_tokens
     };
     switch (job->work) {
-    case WEIR_SESSION_SAVE: return weir_sessions_save(s, &wish, &job->result, &job->error);
+    case WEIR_SESSION_SAVE: return weir_sessions_save(s, &request, &job->result, &job->error);
     case WEIR_SESSION_RESTORE:
         return weir_sessions_restore(s, job->name, &job->result, &job->error);
     case WEIR_SESSION_RESUME: return weir_sessions_resume(s, job->name, &job->error);
@@ -181,11 +182,11 @@ static weir_status no_states(weir_error *error)
 }
 
 weir_status weir_sessions_write_state(
-    weir_sessions *s, const weir_session_wish *wish, const weir_state_wish *state, const char *path,
-    weir_session_result *result, weir_error *error
+    weir_sessions *s, const weir_session_request *request, const weir_state_request *state,
+    const char *path, weir_session_result *result, weir_error *error
 )
 {
-    (void)s, (void)wish, (void)state, (void)path, (void)result;
+    (void)s, (void)request, (void)state, (void)path, (void)result;
     return no_states(error);
 }
 
@@ -199,10 +200,10 @@ weir_status weir_sessions_read(
 }
 
 weir_status weir_sessions_merge(
-    const weir_sessions *s, const weir_merge_wish *wish, const char *path,
+    const weir_sessions *s, const weir_merge_request *request, const char *path,
     weir_state_merged *merged, weir_session_result *result, weir_error *error
 )
 {
-    (void)s, (void)wish, (void)path, (void)merged, (void)result;
+    (void)s, (void)request, (void)path, (void)merged, (void)result;
     return no_states(error);
 }

@@ -82,31 +82,31 @@ static weir_status take_run(paired *p, bool is_policy, timed_run *out, weir_erro
 
 /* ---- a policy -------------------------------------------------------------------------------- */
 
-static weir_policy_run_options wish_for(const paired *p, const weir_policy_options *policy)
+static weir_policy_run_options run_options_for(const paired *p, const weir_policy_options *policy)
 {
     const weir_service_policy *const model = weir_engine_policy(p->engine);
-    weir_policy_run_options wish = { .policy = policy,
-                                     .budget = p->options->budget,
-                                     .shape = model->shape,
-                                     .layers = model->layers,
-                                     .calibration = model->calibration,
-                                     .n_sequences = 1,
-                                     .n_new = weir_runner_limits_of(p->runner)->rows,
-                                     .n_prompt = p->options->depth };
-    wish.shape.max_rows = weir_policy_bench_tokens(p->options);
-    return wish;
+    weir_policy_run_options run = { .policy = policy,
+                                    .budget = p->options->budget,
+                                    .shape = model->shape,
+                                    .layers = model->layers,
+                                    .calibration = model->calibration,
+                                    .n_sequences = 1,
+                                    .n_new = weir_runner_limits_of(p->runner)->rows,
+                                    .n_prompt = p->options->depth };
+    run.shape.max_rows = weir_policy_bench_tokens(p->options);
+    return run;
 }
 
 static weir_status open_policy_run(
     paired *p, const weir_policy_options *policy, weir_policy_bench_row *row, weir_error *error
 )
 {
-    weir_policy_run_options wish = wish_for(p, policy);
+    weir_policy_run_options run = run_options_for(p, policy);
     weir_policy_run_size size;
-    WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
+    WEIR_TRY(weir_policy_run_measure(&size, &run, error));
     row->memory_bytes = size.bytes;
-    wish.n_sequences = 2;
-    return weir_policy_run_open(&p->policy_run, &wish, weir_engine_ledger(p->engine), error);
+    run.n_sequences = 2;
+    return weir_policy_run_open(&p->policy_run, &run, weir_engine_ledger(p->engine), error);
 }
 
 /* The prompt: noise, then TAIL tokens that the policy observes. */
@@ -227,8 +227,8 @@ static weir_status check_policies(const paired *p, weir_error *error)
         weir_policy_run_size size;
         char name[256];
         WEIR_TRY(next_policy(&policy, name, &list, error));
-        const weir_policy_run_options wish = wish_for(p, &policy);
-        const weir_status status = weir_policy_run_measure(&size, &wish, error);
+        const weir_policy_run_options run = run_options_for(p, &policy);
+        const weir_status status = weir_policy_run_measure(&size, &run, error);
         if (status != WEIR_OK) return weir_error_prefix(error, status, "%s", name);
     }
     return WEIR_OK;

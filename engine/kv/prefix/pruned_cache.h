@@ -88,7 +88,7 @@ typedef struct weir_pruned_query {
 /* The table of an empty sequence shares the rows of the entry, which stays until weir_pruned_unpin.
  * Returns ENOTFOUND if there is none, EFULL if there is no memory for the table. */
 WEIR_MUST_CHECK weir_status weir_pruned_pin(
-    weir_prefix *prefix, const weir_pruned_query *wish, weir_kv_sequence *sequence,
+    weir_prefix *prefix, const weir_pruned_query *query, weir_kv_sequence *sequence,
     weir_pruned_entry *content
 );
 /* The same for the next one, most recently used first. *use: 0 before the first. */

@@ -2,15 +2,15 @@
  * read from one. Points are not: a file has the end of a turn. */
 #include "engine/kv/prefix/pruned_cache_internal.h"
 
-static pruned_entry *wished(const weir_prefix *p, const weir_pruned_query *wish)
+static pruned_entry *find_queried(const weir_prefix *p, const weir_pruned_query *query)
 {
     pruned_entry *best = NULL;
     for (pruned_entry *t = p->pruned; p->pruned != NULL && t < p->pruned + p->limits.n_pruned;
          t++) {
         if (!pruned_is_used(t)) continue;
-        if (wish->name != NULL && strcmp(t->name, wish->name) == 0) return t;
-        if (wish->name != NULL || strcmp(t->salt, salt_text(wish->salt)) != 0 ||
-            !pruned_begins(p, t, wish->tokens, wish->n_tokens))
+        if (query->name != NULL && strcmp(t->name, query->name) == 0) return t;
+        if (query->name != NULL || strcmp(t->salt, salt_text(query->salt)) != 0 ||
+            !pruned_begins(p, t, query->tokens, query->n_tokens))
             continue;
         if (best == NULL || t->n_tokens > best->n_tokens ||
             (t->n_tokens == best->n_tokens && t->last_use > best->last_use))
@@ -41,11 +41,11 @@ static weir_status hold(
 }
 
 weir_status weir_pruned_pin(
-    weir_prefix *prefix, const weir_pruned_query *wish, weir_kv_sequence *sequence,
+    weir_prefix *prefix, const weir_pruned_query *query, weir_kv_sequence *sequence,
     weir_pruned_entry *content
 )
 {
-    pruned_entry *const entry = wished(prefix, wish);
+    pruned_entry *const entry = find_queried(prefix, query);
     return entry != NULL ? hold(prefix, entry, sequence, content) : WEIR_ENOTFOUND;
 }
 
@@ -83,5 +83,5 @@ const char *weir_pruned_restore(
 
 bool weir_pruned_has_name(const weir_prefix *prefix, const char *name)
 {
-    return name[0] != '\0' && wished(prefix, &(weir_pruned_query){ .name = name }) != NULL;
+    return name[0] != '\0' && find_queried(prefix, &(weir_pruned_query){ .name = name }) != NULL;
 }

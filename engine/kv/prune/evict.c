@@ -180,7 +180,7 @@ static weir_status look(
 )
 {
     int64_t at = 0; /* index of the next list of `keep` */
-    e->wish = keep;
+    e->keep = keep;
     for (int64_t h = 0; h < table->n_heads; h++) {
         const int32_t n = (int32_t)weir_kv_rows_at(table, h);
         e->stays[h] = (kv_stay){ .n = n, .n_keep = n, .first = n };
@@ -465,7 +465,7 @@ void evict_end(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh)
     if (to_fresh)
         settle_fresh(e, table);
     else
-        for (int64_t i = 0; i < e->wish->n; i++) evict_in_place(e, table, e->wish->layers[i]);
+        for (int64_t i = 0; i < e->keep->n; i++) evict_in_place(e, table, e->keep->layers[i]);
     cut(e, table);
 }
 

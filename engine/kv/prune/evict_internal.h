@@ -39,7 +39,7 @@ struct weir_kv_evictor {
     void **fresh;
     int64_t stride;
     kv_stay *stays; /* [heads of all layers] */
-    const weir_kv_keep *wish; /* of the running eviction */
+    const weir_kv_keep *keep; /* of the running eviction */
     weir_kv_compact_segment *segments; /* [KV heads of the layer with the most] */
     float *keys, *values; /* [64, widest row] rows to be written */
     float *page_keys, *page_values; /* [64, widest row] rows of the page read */

@@ -167,7 +167,7 @@ static void rotate_keys(weir_kv_evictor *e, int64_t head, int64_t first, int64_t
                                     .first = first,
                                     .n = n - first,
                                     .keys = e->keys };
-    if (tile.n > 0) e->wish->rotate(e->wish->user, &tile, e->stays[head].n_keep);
+    if (tile.n > 0) e->keep->rotate(e->keep->user, &tile, e->stays[head].n_keep);
 }
 
 void evict_rotate(weir_kv_evictor *e, int64_t head, void *const *to)

@@ -273,8 +273,8 @@ TEST(Options, HelpWinsOverMissingValues)
 {
     Line line("logits", { "--help" });
     EXPECT_EQ(line.status, WEIR_OK);
-    EXPECT_EQ(line.arguments->wish, WEIR_WISH_HELP);
-    EXPECT_EQ(Line("logits", { "--version", "-h" }).arguments->wish, WEIR_WISH_HELP);
+    EXPECT_EQ(line.arguments->action, WEIR_ACTION_HELP);
+    EXPECT_EQ(Line("logits", { "--version", "-h" }).arguments->action, WEIR_ACTION_HELP);
     EXPECT_EQ(Line("serve", { "--print-config", "--port", "99" }).config().server.port, 99);
 }
 

@@ -21,28 +21,28 @@ struct Watched {
     {
         for (int32_t i = 0; i < spec.n_layers; i++) layers.push_back(i);
         ASSERT_EQ(weir_policy_options_default(&options, "sinks", &error), WEIR_OK);
-        weir_policy_run_options wish = {};
-        wish.policy = &options;
-        wish.budget = 600;
-        wish.shape = { spec.n_layers,
-                       spec.geometry[0].n_heads,
-                       spec.geometry[0].n_heads,
-                       spec.geometry[0].key_dim,
-                       spec.geometry[0].value_dim,
-                       spec.geometry[0].key_dim,
-                       false,
-                       frequencies.data(),
-                       1,
-                       1,
-                       spec.max_rows,
-                       { 1, 2 },
-                       0,
-                       false,
-                       false };
-        wish.layers = layers.data();
-        wish.n_sequences = 4;
-        wish.n_new = (int32_t)spec.max_rows;
-        ASSERT_EQ(weir_policy_run_open(&policy_run, &wish, ledger, &error), WEIR_OK) << error.text;
+        weir_policy_run_options run = {};
+        run.policy = &options;
+        run.budget = 600;
+        run.shape = { spec.n_layers,
+                      spec.geometry[0].n_heads,
+                      spec.geometry[0].n_heads,
+                      spec.geometry[0].key_dim,
+                      spec.geometry[0].value_dim,
+                      spec.geometry[0].key_dim,
+                      false,
+                      frequencies.data(),
+                      1,
+                      1,
+                      spec.max_rows,
+                      { 1, 2 },
+                      0,
+                      false,
+                      false };
+        run.layers = layers.data();
+        run.n_sequences = 4;
+        run.n_new = (int32_t)spec.max_rows;
+        ASSERT_EQ(weir_policy_run_open(&policy_run, &run, ledger, &error), WEIR_OK) << error.text;
         for (weir_kv_sequence &s : all)
             ASSERT_EQ(weir_kv_sequence_open(&s, store, ledger, 0, &error), WEIR_OK);
         for (weir_kv_sequence &s : all) clear(&s);

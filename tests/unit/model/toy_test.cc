@@ -142,10 +142,11 @@ TEST_F(Toy, ASessionGoesOnAfterARestart)
     auto turn = prompt(1, 200);
     const auto answer = run(turn);
     turn.insert(turn.end(), answer.begin(), answer.end());
-    const weir_session_wish wish = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
+    const weir_session_request request = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
     weir_session_result result = {};
-    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
-        << error_.text;
+    ASSERT_EQ(
+        weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(result.n_tokens, 211);
     turn.resize(240, 5);
     const auto uninterrupted = run(turn, nullptr, false);
@@ -208,10 +209,10 @@ TEST_F(Toy, APrunedSequenceGoesOnAfterARestart)
         const auto answer = run(turn);
         EXPECT_GT(usage_.n_evicted, 0) << policy;
         turn.insert(turn.end(), answer.begin(), answer.end());
-        const weir_session_wish wish = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
+        const weir_session_request request = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
         weir_session_result result = {};
         ASSERT_EQ(
-            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
+            weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
         ) << error_.text;
         turn.resize(240, 5);
         const auto uninterrupted = run(turn);
@@ -289,10 +290,11 @@ TEST_F(SharedRows, ASessionHoldsThemOnce)
     auto turn = prompt(1, 200);
     const auto answer = run(turn);
     turn.insert(turn.end(), answer.begin(), answer.end());
-    const weir_session_wish wish = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
+    const weir_session_request request = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
     weir_session_result result = {};
-    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
-        << error_.text;
+    ASSERT_EQ(
+        weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
+    ) << error_.text;
     turn.resize(240, 5);
     const auto uninterrupted = run(turn, nullptr, false);
     stop();

@@ -156,9 +156,10 @@ TEST_P(CodaService, SessionsGoOnAfterARestart)
     const auto tokens = prompt(6, 150), cold = run(tokens, false);
     weir_session_result result = {};
     EXPECT_EQ(run(tokens), cold);
-    const weir_session_wish wish = { "talk", nullptr, tokens.data(), 150 };
-    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
-        << error_.text;
+    const weir_session_request request = { "talk", nullptr, tokens.data(), 150 };
+    ASSERT_EQ(
+        weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
+    ) << error_.text;
     EXPECT_GE(result.n_tokens, 128);
     close();
     open(2, dir);
@@ -204,9 +205,10 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
     const weir_bank_stats banks = banks_;
     EXPECT_EQ(scores(true, 0), cold);
     weir_session_result result = {};
-    const weir_session_wish wish = { "bits", nullptr, tokens.data(), 300 };
-    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
-        << error_.text;
+    const weir_session_request request = { "bits", nullptr, tokens.data(), 300 };
+    ASSERT_EQ(
+        weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
+    ) << error_.text;
     close();
     open(2, dir);
     ASSERT_EQ(

@@ -125,9 +125,10 @@ TEST_F(BelowADevice, PoliciesAndSessions)
         EXPECT_EQ(run(tokens, 20, &options, 96), want_kept) << model;
         EXPECT_GT(usage_.n_evicted, 0);
         weir_session_result result;
-        const weir_session_wish wish = { "large", nullptr, tokens.data(), (int32_t)tokens.size() };
+        const weir_session_request request = { "large", nullptr, tokens.data(),
+                                               (int32_t)tokens.size() };
         ASSERT_EQ(
-            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
+            weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
         ) << error_.text;
         for (const int64_t in_memory : { 24, 0 }) {
             start(model, in_memory, 20, 60, { dir });

@@ -262,12 +262,12 @@ TEST_F(Numerics, StatesToo)
 {
     const std::string file = folder_ + "/a.state";
     const Tokens text = prompt(1, 200);
-    const weir_session_wish wish = { "state", nullptr, text.data(), (int32_t)text.size() };
-    const weir_state_wish state = { 0, 0 };
+    const weir_session_request request = { "state", nullptr, text.data(), (int32_t)text.size() };
+    const weir_state_request state = { 0, 0 };
     start("qwen3", { "kernels.isa=v3" });
     (void)run(text);
     ASSERT_EQ(
-        weir_sessions_write_state(sessions_, &wish, &state, file.c_str(), &result_, &error_),
+        weir_sessions_write_state(sessions_, &request, &state, file.c_str(), &result_, &error_),
         WEIR_OK
     ) << error_.text;
     const int32_t n = result_.n_tokens;

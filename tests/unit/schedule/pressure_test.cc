@@ -264,10 +264,10 @@ TEST_F(Pressure, AFullFolderTakesNoMore)
     start("tq", { "sessions.limit=1" });
     const auto tokens = prompt(1, 100), dropped = prompt(2, LONG);
     (void)run(tokens);
-    const weir_session_wish wish = { "mine", nullptr, tokens.data(),
-                                     static_cast<int32_t>(tokens.size()) };
+    const weir_session_request request = { "mine", nullptr, tokens.data(),
+                                           static_cast<int32_t>(tokens.size()) };
     weir_session_result result;
-    ASSERT_EQ(weir_sessions_save(sessions_, &wish, &result, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(weir_sessions_save(sessions_, &request, &result, &error_), WEIR_OK) << error_.text;
     const auto answer = run(dropped);
     fill(3);
     EXPECT_EQ(stats().saved_sequences, 0);

@@ -322,7 +322,7 @@ TEST_F(Session, WrongFilesAreRefused)
 TEST_F(Session, ASequenceGoesToAFileAnywhereAndComesBack)
 {
     const std::string file = std::string(getenv("TEST_TMPDIR")) + "/a.state";
-    const weir_state_wish exact = { 0, 0 };
+    const weir_state_request exact = { 0, 0 };
     const auto slurp = [&] {
         std::ifstream in(file, std::ios::binary);
         return std::string((std::istreambuf_iterator<char>(in)), {});
@@ -337,9 +337,9 @@ TEST_F(Session, ASequenceGoesToAFileAnywhereAndComesBack)
         ASSERT_EQ(document.submit(service_, &error_), WEIR_OK) << error_.text;
         document.wait();
         document.release();
-        const weir_session_wish wish = { "state", nullptr, tokens.data(), 200 };
+        const weir_session_request request = { "state", nullptr, tokens.data(), 200 };
         ASSERT_EQ(
-            weir_sessions_write_state(sessions_, &wish, &exact, file.c_str(), &result_, &error_),
+            weir_sessions_write_state(sessions_, &request, &exact, file.c_str(), &result_, &error_),
             WEIR_OK
         ) << error_.text;
         EXPECT_EQ(result_.n_tokens, 200);
@@ -369,7 +369,7 @@ TEST_F(Session, ASequenceGoesToAFileAnywhereAndComesBack)
             weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_ENOTFOUND
         );
         EXPECT_NE(strstr(error_.text, file.c_str()), nullptr) << error_.text;
-        const weir_session_wish other = { "state", nullptr, turn.data() + 100, 60 };
+        const weir_session_request other = { "state", nullptr, turn.data() + 100, 60 };
         EXPECT_EQ(
             weir_sessions_write_state(sessions_, &other, &exact, file.c_str(), &result_, &error_),
             WEIR_ENOTFOUND

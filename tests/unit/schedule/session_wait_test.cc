@@ -91,11 +91,11 @@ class WaitingWithTiers : public tiers::Tiers {
         const std::string dir = "sessions.dir=" + sessions_;
         weir_session_result result;
         text_ = prompt(1, n);
-        const weir_session_wish wish = { "large", nullptr, text_.data(), n };
+        const weir_session_request request = { "large", nullptr, text_.data(), n };
         start("qwen3", in_memory, 75, dir);
         const auto want = run(text_, 20);
         EXPECT_EQ(
-            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
+            weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
         ) << error_.text;
         start("qwen3", in_memory, 75, dir);
         return want;

@@ -238,10 +238,11 @@ TEST_F(StateMoves, ASaveReadsTheLastState)
     run_first();
     ASSERT_GT(stats().cold_states, 0);
     const auto all = second(0);
-    const weir_session_wish wish = { "first", nullptr, all.data(), ROWS + ANSWER - 1 };
+    const weir_session_request request = { "first", nullptr, all.data(), ROWS + ANSWER - 1 };
     weir_session_result result;
-    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
-        << error_.text;
+    ASSERT_EQ(
+        weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
+    ) << error_.text;
     EXPECT_EQ(result.n_tokens, ROWS + ANSWER - 1);
     EXPECT_GT(stats().states_back, 0);
     expect_sound();

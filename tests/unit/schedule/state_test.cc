@@ -64,11 +64,11 @@ class State : public ::testing::Test {
         EXPECT_EQ(call.submit(weir_engine_service(engine_), &error_), WEIR_OK) << error_.text;
         call.wait();
         call.release();
-        const weir_session_wish wish = { "state", nullptr, tokens.data(),
-                                         static_cast<int32_t>(tokens.size()) };
-        const weir_state_wish state = { bits, max_bytes };
+        const weir_session_request request = { "state", nullptr, tokens.data(),
+                                               static_cast<int32_t>(tokens.size()) };
+        const weir_state_request state = { bits, max_bytes };
         return weir_sessions_write_state(
-            sessions_, &wish, &state, path(name).c_str(), &result_, &error_
+            sessions_, &request, &state, path(name).c_str(), &result_, &error_
         );
     }
     weir_status merge(
@@ -77,9 +77,9 @@ class State : public ::testing::Test {
     )
     {
         const std::string first = path(earlier), second = path(later);
-        const weir_merge_wish wish = { first.c_str(), second.c_str(), { bits, 0 } };
+        const weir_merge_request request = { first.c_str(), second.c_str(), { bits, 0 } };
         return weir_sessions_merge(
-            sessions_, &wish, path(out).c_str(), &merged_, &result_, &error_
+            sessions_, &request, path(out).c_str(), &merged_, &result_, &error_
         );
     }
     /* The one state of a file that is not packed. */
@@ -219,13 +219,13 @@ TEST_F(State, AFullDiskLeavesNothing)
     ASSERT_EQ(write("a", prompt(1, 200)), WEIR_OK) << error_.text;
     ASSERT_EQ(write("b", prompt(2, 200)), WEIR_OK) << error_.text;
     const std::string first = path("a"), second = path("b");
-    const weir_merge_wish wish = { first.c_str(), second.c_str(), { 0, 4096 } };
+    const weir_merge_request request = { first.c_str(), second.c_str(), { 0, 4096 } };
     EXPECT_EQ(
-        weir_sessions_merge(sessions_, &wish, path("x").c_str(), &merged_, &result_, &error_),
+        weir_sessions_merge(sessions_, &request, path("x").c_str(), &merged_, &result_, &error_),
         WEIR_EFULL
     );
     EXPECT_NE(std::string(error_.text).find("4096 are left"), std::string::npos) << error_.text;
-    const weir_merge_wish no_space = { first.c_str(), second.c_str(), { 0, 0 } };
+    const weir_merge_request no_space = { first.c_str(), second.c_str(), { 0, 0 } };
     EXPECT_EQ(
         weir_sessions_merge(sessions_, &no_space, "/dev/full/x", &merged_, &result_, &error_),
         WEIR_EIO

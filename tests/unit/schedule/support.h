@@ -162,9 +162,9 @@ class Folder : public Service {
         const char *name, const std::vector<int32_t> &ids = {}, const char *salt = nullptr
     )
     {
-        const weir_session_wish wish = { name, salt, ids.empty() ? nullptr : ids.data(),
-                                         (int32_t)ids.size() };
-        return weir_sessions_save(sessions_, &wish, &result_, &error_);
+        const weir_session_request request = { name, salt, ids.empty() ? nullptr : ids.data(),
+                                               (int32_t)ids.size() };
+        return weir_sessions_save(sessions_, &request, &result_, &error_);
     }
     weir_status restore(const char *name)
     {

@@ -123,9 +123,10 @@ TEST_F(Tiers, SessionsLargerThanMemory)
         start(model, 14, 75, dir);
         EXPECT_EQ(run(tokens, 20), answer);
         weir_session_result result;
-        const weir_session_wish wish = { "large", nullptr, tokens.data(), (int32_t)tokens.size() };
+        const weir_session_request request = { "large", nullptr, tokens.data(),
+                                               (int32_t)tokens.size() };
         ASSERT_EQ(
-            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK
+            weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
         ) << error_.text;
         EXPECT_GT(stats().kv_disk_pages_used, 0);
         EXPECT_EQ(run(more, 20), want);
@@ -141,7 +142,7 @@ TEST_F(Tiers, SessionsLargerThanMemory)
         EXPECT_GE(usage_.n_cached, 1790) << usage_.reuse;
         reads_fail = true;
         EXPECT_EQ(
-            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_EIO
+            weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_EIO
         );
         EXPECT_NE(strstr(error_.text, "cannot read KV pages back"), nullptr) << error_.text;
         reads_fail = false;
@@ -190,10 +191,12 @@ TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
     std::thread saver([&] {
         weir_error error = {};
         weir_session_result result;
-        const weir_session_wish wish = { "moving", nullptr, kept.data(), (int32_t)kept.size() };
+        const weir_session_request request = { "moving", nullptr, kept.data(),
+                                               (int32_t)kept.size() };
         do
             EXPECT_EQ(
-                weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error), WEIR_OK
+                weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error),
+                WEIR_OK
             ) << error.text;
         while (!is_over);
     });
@@ -232,10 +235,10 @@ TEST_F(Tiers, AReadThatHangsStopsNoStep)
     std::thread saver([&] {
         weir_error error = {};
         weir_session_result result;
-        const weir_session_wish wish = { "slow", nullptr, kept.data(), (int32_t)kept.size() };
+        const weir_session_request request = { "slow", nullptr, kept.data(), (int32_t)kept.size() };
         support::gate = &slow;
         EXPECT_EQ(
-            weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error), WEIR_OK
+            weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error), WEIR_OK
         ) << error.text;
     });
     EXPECT_TRUE(slow.wait_until_reached());
