@@ -60,7 +60,7 @@ static weir_server_options server_options(
        .service = weir_engine_service(engine),
        .sessions = weir_engine_sessions(engine),
        .states = weir_engine_states(engine),
-       .carrier = weir_engine_state_sessions(engine),
+       .state_sessions = weir_engine_state_sessions(engine),
        .tokenizer = weir_engine_tokenizer(engine),
        .chat = weir_engine_chat(engine),
        .chat_problem = weir_engine_chat_problem(engine) };

@@ -17,7 +17,7 @@ static void plan_process(weir_plan *plan, const weir_plan_parts *parts)
 {
     if (!parts->with_server) return;
     const int32_t n_others = weir_request_threads(parts->config->server.workers) +
-                             weir_plan_session_carriers(parts),
+                             weir_plan_session_transfers(parts),
                   n_computing = weir_stream_threads(parts->stream);
     plan->n_threads = n_others + n_computing;
     plan->process = PROCESS_BYTES + (size_t)n_others * THREAD_BYTES +
@@ -37,7 +37,7 @@ static weir_status check_tiers(
     const int64_t blocks = (plan->facts.kv_pages - cold - plan->facts.kv_sink_pages) / per_block;
     const int32_t sequences =
         plan->facts.n_slots +
-        weir_plan_session_carriers(parts); /* a save under memory pressure can be stopped */
+        weir_plan_session_transfers(parts); /* a save under memory pressure can be stopped */
     const int64_t end = (plan->facts.window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
                          plan->facts.n_slots;

@@ -43,7 +43,7 @@ bool weir_plan_has_sessions(const weir_config *config, bool with_service);
 /* True if sequences can be written to files and read back. */
 bool weir_plan_has_files(const weir_config *config, bool with_files);
 /* Sequences that jobs of sessions and states use at once. */
-int32_t weir_plan_session_carriers(const weir_plan_parts *parts);
+int32_t weir_plan_session_transfers(const weir_plan_parts *parts);
 /* True for a server with a state database. */
 bool weir_plan_has_states(const weir_config *config, bool with_server);
 

@@ -57,7 +57,7 @@ bool weir_plan_has_states(const weir_config *config, bool with_server)
     return with_server && config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
 }
 
-int32_t weir_plan_session_carriers(const weir_plan_parts *parts)
+int32_t weir_plan_session_transfers(const weir_plan_parts *parts)
 {
     const bool has_sessions = weir_plan_has_sessions(parts->config, parts->with_service);
     if (parts->with_server &&
@@ -69,7 +69,7 @@ int32_t weir_plan_session_carriers(const weir_plan_parts *parts)
 /* Saving under memory pressure uses one more. */
 int32_t plan_session_sequences(const weir_plan_parts *parts)
 {
-    return weir_plan_session_carriers(parts) +
+    return weir_plan_session_transfers(parts) +
            (weir_plan_has_sessions(parts->config, parts->with_service) &&
             parts->config->sessions.autosave);
 }

@@ -59,7 +59,7 @@ typedef struct weir_server_options {
     weir_service *service;
     weir_sessions *sessions; /* NULL: /v1/sessions answers 501 */
     weir_states *states; /* NULL: /v1/states answers 501 */
-    weir_sessions *carrier; /* the sessions of states; may be `sessions` */
+    weir_sessions *state_sessions; /* the sessions of states; may be `sessions` */
     const weir_tokenizer *tokenizer;
     const weir_chat_template *chat; /* NULL: /v1/chat/completions answers 400 */
     const char *chat_problem; /* why there is none; NULL: the model has no template */

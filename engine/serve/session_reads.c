@@ -59,7 +59,7 @@ static bool look(weir_generation *g, const weir_prompt *prompt, int kind)
              !(r->logprobs && r->echo) && weir_sessions_may_recall(o->sessions, &like_it))
         post(g, o->sessions, &like_it);
     else if (kind == STATE && g->beginning.tokens != NULL)
-        post(g, o->carrier, &state);
+        post(g, o->state_sessions, &state);
     else
         return false;
     return true;
@@ -85,7 +85,7 @@ void weir_generation_open_beginning(weir_generation *g)
     const weir_session_job job = {
         .work = WEIR_SESSION_TASK, .path = g->files.key, .task = open_beginning, .reads = true
     };
-    post(g, g->exchange->server->options.carrier, &job);
+    post(g, g->exchange->server->options.state_sessions, &job);
 }
 
 weir_status weir_generation_end_beginning(weir_generation *g, weir_api_error *error)

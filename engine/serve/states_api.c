@@ -36,7 +36,7 @@ weir_state_service weir_states_documents(weir_exchange *x)
 {
     const weir_server_options *const o = &x->server->options;
     return (weir_state_service
-    ){ .states = o->states, .service = o->service, .sessions = o->carrier };
+    ){ .states = o->states, .service = o->service, .sessions = o->state_sessions };
 }
 
 /* ---- owners ---------------------------------------------------------------------------------- */

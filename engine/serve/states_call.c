@@ -109,7 +109,7 @@ static void wait_for(
                                     .done = on_done,
                                     .user = call };
     begin_wait(call, next);
-    weir_sessions_post(x->server->options.carrier, &call->job);
+    weir_sessions_post(x->server->options.state_sessions, &call->job);
 }
 
 /* The database lets one write. */
@@ -187,5 +187,5 @@ void weir_states_call_abandon(weir_states_call *call)
     if (call->embedding.job != NULL)
         weir_job_cancel(call->embedding.job);
     else
-        weir_sessions_cancel(call->exchange->server->options.carrier, &call->job);
+        weir_sessions_cancel(call->exchange->server->options.state_sessions, &call->job);
 }

@@ -17,7 +17,7 @@ struct weir_saver {
     weir_ledger_payer payer;
     weir_service_hooks hooks;
     /* ---- the engine thread's */
-    session_carrier carrier;
+    session_transfer transfer;
     int32_t n_whole; /* whole tokens of the sequence; the last of them may be unusable */
     bool is_busy, is_taken_away;
     int n_pauses;
@@ -33,7 +33,7 @@ struct weir_saver {
     bool is_written;
     weir_log_causes causes; /* of failures since the last success */
 
-    /* The lock guards the fields below, and the pages and states of `carrier` while it is written.
+    /* The lock guards the fields below, and the pages and states of `transfer` while it is written.
      * It is woken too when a pause shall look whether it is needed. */
     weir_worker worker;
     bool has_work, is_gone;
@@ -56,7 +56,7 @@ static weir_status copy_page(
 )
 {
     weir_saver *const s = user;
-    const weir_kv_table *const table = &s->carrier.sequence.table;
+    const weir_kv_table *const table = &s->transfer.sequence.table;
     weir_kv_store *const store = s->sessions->service->store;
     weir_kv_page_read read;
     weir_worker_lock(&s->worker);
@@ -77,7 +77,7 @@ static weir_status copy_state(
     weir_saver *const s = user;
     weir_worker_lock(&s->worker);
     const weir_status status = refuse(s, error);
-    if (status == WEIR_OK) memcpy(bytes, (const char *)s->carrier.marks[state].state + at, n);
+    if (status == WEIR_OK) memcpy(bytes, (const char *)s->transfer.marks[state].state + at, n);
     weir_worker_unlock(&s->worker);
     return status;
 }
@@ -145,9 +145,9 @@ static void *write_files(void *user)
 /* ---- the engine thread ----------------------------------------------------------------------- */
 static void let_go(weir_saver *s)
 {
-    weir_prefix_unpin(s->sessions->service->prefix, s->carrier.marks, s->carrier.n_marks);
-    s->carrier.n_marks = 0;
-    weir_kv_sequence_clear(&s->carrier.sequence);
+    weir_prefix_unpin(s->sessions->service->prefix, s->transfer.marks, s->transfer.n_marks);
+    s->transfer.n_marks = 0;
+    weir_kv_sequence_clear(&s->transfer.sequence);
 }
 
 /* Each sequence is tried once, whatever the result, unless its memory was taken away. */
@@ -177,29 +177,30 @@ static void finish(weir_service *service, void *user)
 static bool begin(weir_saver *s)
 {
     weir_prefix *const prefix = s->sessions->service->prefix;
-    session_carrier *const carrier = &s->carrier;
-    s->n_whole = carrier->sequence.n_tokens;
-    if (weir_prefix_share(prefix, &carrier->sequence, carrier->salt) < WEIR_SAVED_TOKENS) {
-        weir_prefix_mark_saved(prefix, carrier->sequence.tokens, s->n_whole, 0, carrier->salt);
-        weir_kv_sequence_clear(&carrier->sequence);
+    session_transfer *const transfer = &s->transfer;
+    s->n_whole = transfer->sequence.n_tokens;
+    if (weir_prefix_share(prefix, &transfer->sequence, transfer->salt) < WEIR_SAVED_TOKENS) {
+        weir_prefix_mark_saved(prefix, transfer->sequence.tokens, s->n_whole, 0, transfer->salt);
+        weir_kv_sequence_clear(&transfer->sequence);
         return false;
     }
-    carrier->sequence.n_tokens = carrier->sequence.n_computed;
+    transfer->sequence.n_tokens = transfer->sequence.n_computed;
     const int32_t most = s->sessions->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
-    carrier->n_marks =
-        most > 0 ? weir_prefix_pin(prefix, &carrier->sequence, carrier->salt, carrier->marks, most)
-                 : 0;
-    if (carrier->n_marks == WEIR_PREFIX_WAITS) {
-        carrier->n_marks = 0;
-        weir_kv_sequence_clear(&carrier->sequence);
+    transfer->n_marks =
+        most > 0
+            ? weir_prefix_pin(prefix, &transfer->sequence, transfer->salt, transfer->marks, most)
+            : 0;
+    if (transfer->n_marks == WEIR_PREFIX_WAITS) {
+        transfer->n_marks = 0;
+        weir_kv_sequence_clear(&transfer->sequence);
         return true;
     }
-    s->file = (weir_session_content){ .tokens = carrier->sequence.tokens,
-                                      .n_tokens = carrier->sequence.n_computed,
-                                      .n_states = carrier->n_marks,
-                                      .salt = carrier->salt,
+    s->file = (weir_session_content){ .tokens = transfer->sequence.tokens,
+                                      .n_tokens = transfer->sequence.n_computed,
+                                      .n_states = transfer->n_marks,
+                                      .salt = transfer->salt,
                                       .spec = weir_kv_store_spec(s->sessions->service->store),
-                                      .states = carrier->marks,
+                                      .states = transfer->marks,
                                       .source = &s->source,
                                       .is_automatic = true,
                                       .progress = &s->progress };
@@ -232,13 +233,13 @@ static void save_next(void *user)
         return;
     for (int i = 0; i < TRIES; i++) {
         const weir_prefix_victim victim = weir_prefix_next_victim(
-            service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->carrier.sequence,
-            s->carrier.salt
+            service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->transfer.sequence,
+            s->transfer.salt
         );
         if (victim == WEIR_VICTIM_LATER) return;
         if (victim == WEIR_VICTIM_NONE ||
-            !weir_service_spares_table(service, s->carrier.sequence.n_tokens)) {
-            weir_kv_sequence_clear(&s->carrier.sequence);
+            !weir_service_spares_table(service, s->transfer.sequence.n_tokens)) {
+            weir_kv_sequence_clear(&s->transfer.sequence);
             s->seen_tokens = written;
             s->seen_free = free;
             return;
@@ -252,10 +253,10 @@ static bool holds_pages(const weir_saver *s) { return s->is_busy && !s->is_taken
 static weir_kv_pages held_pages(const void *user)
 {
     const weir_saver *const s = user;
-    const int64_t rows = holds_pages(s) ? s->carrier.sequence.n_computed : 0;
+    const int64_t rows = holds_pages(s) ? s->transfer.sequence.n_computed : 0;
     const int64_t end = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     weir_kv_pages n = weir_kv_store_pages_of(s->sessions->service->store, 0, end);
-    n.tables = s->carrier.sequence.table.n_units;
+    n.tables = s->transfer.sequence.table.n_units;
     return n;
 }
 
@@ -294,13 +295,13 @@ static void count(const void *user, weir_service_stats *stats)
 static void enter(weir_service *service, void *user)
 {
     weir_saver *const s = user;
-    service->guests[s->sessions->n_carriers] = &s->carrier.sequence;
+    service->guests[s->sessions->n_transfers] = &s->transfer.sequence;
     service->hooks = &s->hooks;
 }
 
 static void leave(weir_service *service, void *user)
 {
-    service->guests[((weir_saver *)user)->sessions->n_carriers] = NULL;
+    service->guests[((weir_saver *)user)->sessions->n_transfers] = NULL;
     service->hooks = NULL;
 }
 
@@ -332,7 +333,7 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     s->seen_free = INT64_MAX;
     weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
     weir_status status =
-        weir_kv_sequence_open(&s->carrier.sequence, service->store, service->ledger, 0, error);
+        weir_kv_sequence_open(&s->transfer.sequence, service->store, service->ledger, 0, error);
     if (status == WEIR_OK)
         status = weir_ledger_alloc(
             service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS, weir_session_copy_bytes(spec),
@@ -370,7 +371,7 @@ void weir_saver_close(weir_saver *saver)
             service->ledger, saver->source.memory, WEIR_ACCOUNT_TOKENS,
             weir_session_copy_bytes(weir_kv_store_spec(service->store))
         );
-    weir_kv_sequence_close(&saver->carrier.sequence);
+    weir_kv_sequence_close(&saver->transfer.sequence);
     free(saver);
 }
 

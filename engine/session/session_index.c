@@ -279,7 +279,7 @@ static const char *find_best(
 }
 
 static weir_status restore_best(
-    session_carrier *own, const prompt *p, const char *best, int32_t rows, weir_session_job *job
+    session_transfer *own, const prompt *p, const char *best, int32_t rows, weir_session_job *job
 )
 {
     weir_sessions *const s = own->sessions;
@@ -337,7 +337,7 @@ bool session_is_recalled(weir_sessions *sessions, const weir_session_job *job)
     return n == 0 || list[0].n_most < p.n_kept + WEIR_SAVED_TOKENS;
 }
 
-weir_status session_recall(session_carrier *own, weir_session_job *job)
+weir_status session_recall(session_transfer *own, weir_session_job *job)
 {
     weir_sessions *const s = own->sessions;
     prompt p;

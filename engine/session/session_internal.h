@@ -12,7 +12,7 @@
 #include "engine/session/state_form.h"
 
 /* A cached sequence on its way to or from a file. One job at a time has it. */
-typedef struct session_carrier {
+typedef struct session_transfer {
     weir_sessions *sessions;
     int writer; /* its place in `pending` */
     /* Salt to cache the sequence under; NULL: the file's. */
@@ -27,7 +27,7 @@ typedef struct session_carrier {
     /* It has a policy: `pruned` is its entry in the pruned cache. */
     bool is_pruned;
     weir_pruned_entry pruned;
-} session_carrier;
+} session_transfer;
 
 typedef struct session_entry session_entry; /* defined in session_index.c */
 
@@ -39,7 +39,7 @@ typedef struct session_pending {
     const weir_session_progress *progress;
 } session_pending;
 /* Jobs that may run at once, and the writer under memory pressure. */
-enum { SESSION_CARRIERS = WEIR_SERVICE_GUESTS - 1, SESSION_WRITERS = SESSION_CARRIERS + 1 };
+enum { SESSION_TRANSFERS = WEIR_SERVICE_GUESTS - 1, SESSION_WRITERS = SESSION_TRANSFERS + 1 };
 
 /* Jobs in order of arrival. */
 typedef struct session_queue {
@@ -54,9 +54,9 @@ struct weir_sessions {
     int64_t disk;
     bool is_tiered; /* pages may be in a lower tier */
     weir_saver *saver; /* NULL: nothing is saved under memory pressure */
-    session_carrier carriers[SESSION_CARRIERS]; /* [n_carriers] */
-    int n_carriers;
-    pthread_t threads[SESSION_CARRIERS]; /* [n_threads] */
+    session_transfer transfers[SESSION_TRANSFERS]; /* [n_transfers] */
+    int n_transfers;
+    pthread_t threads[SESSION_TRANSFERS]; /* [n_threads] */
     int n_threads;
     uint64_t numerics[2]; /* digest of identity.numerics */
     /* [service->origins.n]; written on the engine thread, and constant afterwards. */
@@ -74,7 +74,7 @@ struct weir_sessions {
     bool is_asking;
     session_queue waiting;
     weir_session_job *active; /* list */
-    session_carrier *free_carriers[SESSION_CARRIERS]; /* [n_free] */
+    session_transfer *free_transfers[SESSION_TRANSFERS]; /* [n_free] */
     int n_free;
     int n_saving; /* active jobs that write a file */
     bool has_first, is_first_busy; /* the thread that leaves saves to the others */
@@ -183,22 +183,22 @@ WEIR_MUST_CHECK weir_status session_write_content(
 );
 /* state, path: NULL for a session in the folder. n_rest: fewer than the tokens of `save`. */
 WEIR_MUST_CHECK weir_status session_save_to(
-    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
+    session_transfer *own, const weir_session_request *save, const weir_state_request *state,
     int32_t n_rest, const char *path, weir_session_result *result, weir_error *error
 );
 /* Returns how many are on disk now. */
-int32_t session_save_recent(session_carrier *own);
+int32_t session_save_recent(session_transfer *own);
 
 /* session_restore.c */
 WEIR_MUST_CHECK weir_status session_restore_named(
-    session_carrier *own, const char *name, weir_session_result *result, weir_error *error
+    session_transfer *own, const char *name, weir_session_result *result, weir_error *error
 );
 bool session_is_kept(
-    session_carrier *own, const char *name
+    session_transfer *own, const char *name
 ); /* a sequence of this name is cached */
 /* salt: as for weir_sessions_read. */
 WEIR_MUST_CHECK weir_status session_read_path(
-    session_carrier *own, const char *path, const char *salt, weir_session_result *result,
+    session_transfer *own, const char *path, const char *salt, weir_session_result *result,
     weir_error *error
 );
 
@@ -206,7 +206,7 @@ WEIR_MUST_CHECK weir_status session_read_path(
 /* Engine thread. True if no file holds enough more of the prompt than the cache. */
 bool session_is_recalled(weir_sessions *sessions, const weir_session_job *job);
 /* Failures are logged. ECANCELED, or OK. */
-WEIR_MUST_CHECK weir_status session_recall(session_carrier *own, weir_session_job *job);
+WEIR_MUST_CHECK weir_status session_recall(session_transfer *own, weir_session_job *job);
 
 /* What a call of the engine thread needs, which waits for no move of blocks or states. */
 typedef struct session_need {
@@ -229,13 +229,13 @@ WEIR_MUST_CHECK weir_status session_reclaim_memory(
 
 /* Reads the file's section and sets the salt to use. */
 WEIR_MUST_CHECK weir_status
-session_read_salt(session_carrier *own, weir_session_reader *reader, weir_error *error);
+session_read_salt(session_transfer *own, weir_session_reader *reader, weir_error *error);
 
 /* session_numerics.c: files of other numerics. */
 
-/* Makes the carrier's salt that of the file's origin, if it has one. */
+/* Makes the transfer's salt that of the file's origin, if it has one. */
 WEIR_MUST_CHECK weir_status
-session_choose_salt(session_carrier *own, const weir_session_header *header, weir_error *error);
+session_choose_salt(session_transfer *own, const weir_session_header *header, weir_error *error);
 /* True if the file could be used here but for its numerics. */
 bool session_is_refused(const weir_sessions *sessions, weir_session_reader *reader);
 /* The sequence as it is written to a file: with the salt of its requests, and its origin. */
@@ -251,7 +251,7 @@ bool session_is_unchanged(
 
 /* session_state.c: states as state databases store them. */
 WEIR_MUST_CHECK weir_status session_write_state(
-    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
+    session_transfer *own, const weir_session_request *save, const weir_state_request *state,
     const weir_session_content *shared, const char *path, weir_session_result *result,
     weir_error *error
 );
@@ -262,16 +262,16 @@ WEIR_MUST_CHECK weir_status session_read_states(
 
 /* session_pruned.c: sequences with a policy. */
 
-/* Engine thread: the carrier holds it. Returns ENOTFOUND if there is none, EFULL if there is no
+/* Engine thread: the transfer holds it. Returns ENOTFOUND if there is none, EFULL if there is no
  * memory for its table. */
 WEIR_MUST_CHECK weir_status
-session_pin_pruned(session_carrier *own, const weir_pruned_query *query);
-WEIR_MUST_CHECK weir_status session_pin_next_pruned(session_carrier *own, uint64_t *use);
-void session_unpin_pruned(session_carrier *own); /* engine thread */
-/* Gets the policy's part of the carrier's sequence; `out` borrows from it. */
-void session_pruned_of(weir_session_pruned *out, const session_carrier *own);
+session_pin_pruned(session_transfer *own, const weir_pruned_query *query);
+WEIR_MUST_CHECK weir_status session_pin_next_pruned(session_transfer *own, uint64_t *use);
+void session_unpin_pruned(session_transfer *own); /* engine thread */
+/* Gets the policy's part of the transfer's sequence; `out` borrows from it. */
+void session_pruned_of(weir_session_pruned *out, const session_transfer *own);
 WEIR_MUST_CHECK weir_status session_restore_pruned(
-    session_carrier *own, weir_session_reader *reader, weir_session_result *result,
+    session_transfer *own, weir_session_reader *reader, weir_session_result *result,
     weir_error *error
 );
 

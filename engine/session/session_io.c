@@ -1,6 +1,6 @@
 /* engine/session/session_io.c - the order of jobs and the threads that do them. Jobs begin in order
  * of arrival, except those whose turn has not come: one job at a time has a file, each that moves a
- * sequence a carrier, and writes leave one carrier to reads (docs/decisions/0041). */
+ * sequence a transfer, and writes leave one transfer to reads (docs/decisions/0041). */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -81,7 +81,7 @@ static bool is_first_for_file(const weir_sessions *s, const weir_session_job *jo
 
 static bool may_begin(const weir_sessions *s, const weir_session_job *job)
 {
-    const int most_saving = s->n_carriers > 1 ? s->n_carriers - 1 : 1;
+    const int most_saving = s->n_transfers > 1 ? s->n_transfers - 1 : 1;
     if (moves_sequence(job) && s->n_free == 0) return false;
     if (saves(job) && s->n_saving >= most_saving) return false;
     return job->file[0] == '\0' || (!is_file_taken(s, job->file) && is_first_for_file(s, job));
@@ -96,8 +96,8 @@ static void begin(weir_sessions *s, weir_session_job *job)
     job->is_again = false;
     s->n_saving += saves(job);
     if (!moves_sequence(job)) return;
-    job->carrier = s->free_carriers[--s->n_free];
-    job->carrier->progress = (weir_session_progress){ 0 };
+    job->transfer = s->free_transfers[--s->n_free];
+    job->transfer->progress = (weir_session_progress){ 0 };
 }
 
 static void end(weir_sessions *s, weir_session_job *job)
@@ -106,8 +106,8 @@ static void end(weir_sessions *s, weir_session_job *job)
     while (*at != job) at = &(*at)->next;
     *at = job->next;
     s->n_saving -= saves(job);
-    if (job->carrier != NULL) s->free_carriers[s->n_free++] = job->carrier;
-    job->carrier = NULL;
+    if (job->transfer != NULL) s->free_transfers[s->n_free++] = job->transfer;
+    job->transfer = NULL;
     job->stage = JOB_DONE;
     if (job->is_again && !job->is_cancelled)
         wait_for_turn(s, job);
@@ -220,8 +220,8 @@ void weir_sessions_cancel(weir_sessions *sessions, weir_session_job *job)
         take_out(is_asked ? &sessions->asked : &sessions->waiting, job);
         job->stage = JOB_DONE;
         (void)pthread_cond_broadcast(&sessions->changed);
-    } else if (job->stage == JOB_ACTIVE && job->carrier != NULL && fills_pages(job)) {
-        __atomic_store_n(&job->carrier->progress.is_stopped, true, __ATOMIC_RELAXED);
+    } else if (job->stage == JOB_ACTIVE && job->transfer != NULL && fills_pages(job)) {
+        __atomic_store_n(&job->transfer->progress.is_stopped, true, __ATOMIC_RELAXED);
     }
     (void)pthread_mutex_unlock(&sessions->lock);
     if (!is_waiting) return;
@@ -352,7 +352,7 @@ void weir_sessions_activity_of(weir_sessions *sessions, weir_session_activity *o
     for (int i = 0; i < SESSION_WRITERS; i++) out->saving += sessions->pending[i].name[0] != '\0';
     for (const weir_session_job *j = sessions->active; j != NULL; j = j->next)
         out->restoring +=
-            fills_pages(j) && __atomic_load_n(&j->carrier->progress.total, __ATOMIC_RELAXED) > 0;
+            fills_pages(j) && __atomic_load_n(&j->transfer->progress.total, __ATOMIC_RELAXED) > 0;
     for (const weir_session_job *j = sessions->waiting.first; j != NULL; j = j->next)
         out->waiting++;
     (void)pthread_mutex_unlock(&sessions->lock);

@@ -9,7 +9,7 @@
 /* ---- the work -------------------------------------------------------------------------------- */
 /* A file that sessions.numerics refuses is no reason to compute the sequence with other bits. A
  * session that is cached needs no file, so it is continued while it is saved. */
-static weir_status resume(session_carrier *own, weir_session_job *job)
+static weir_status resume(session_transfer *own, weir_session_job *job)
 {
     weir_error *const error = &job->error;
     weir_status status = weir_sessions_check_numerics(own->sessions, job->name, error);
@@ -45,9 +45,9 @@ static weir_status delete_named(weir_sessions *s, const char *name, weir_error *
 typedef struct listing {
     weir_session_info *list; /* [n] */
     size_t n;
-    session_pending files[SESSION_WRITERS + SESSION_CARRIERS]; /* [n_files] */
-    weir_session_state states[SESSION_WRITERS + SESSION_CARRIERS];
-    int64_t done[SESSION_WRITERS + SESSION_CARRIERS], total[SESSION_WRITERS + SESSION_CARRIERS];
+    session_pending files[SESSION_WRITERS + SESSION_TRANSFERS]; /* [n_files] */
+    weir_session_state states[SESSION_WRITERS + SESSION_TRANSFERS];
+    int64_t done[SESSION_WRITERS + SESSION_TRANSFERS], total[SESSION_WRITERS + SESSION_TRANSFERS];
     int n_files;
 } listing;
 
@@ -75,10 +75,10 @@ static void find_active(weir_sessions *s, listing *l)
                            j->work == WEIR_SESSION_RECALL;
         session_pending file = { .name = "" };
         if (!reads || j->file[0] == '\0' || strlen(j->file) >= sizeof file.name ||
-            __atomic_load_n(&j->carrier->progress.total, __ATOMIC_RELAXED) == 0)
+            __atomic_load_n(&j->transfer->progress.total, __ATOMIC_RELAXED) == 0)
             continue;
         (void)strcpy(file.name, j->file);
-        add_active(l, &file, WEIR_SESSION_RESTORING, &j->carrier->progress);
+        add_active(l, &file, WEIR_SESSION_RESTORING, &j->transfer->progress);
     }
     (void)pthread_mutex_unlock(&s->lock);
 }
@@ -131,7 +131,7 @@ static weir_status list_all(weir_sessions *s, weir_session_job *job)
 
 static weir_status do_work(weir_sessions *s, weir_session_job *job)
 {
-    session_carrier *const own = job->carrier;
+    session_transfer *const own = job->transfer;
     weir_error *const error = &job->error;
     const weir_session_request request = {
         .name = job->name, .salt = job->salt, .tokens = job->tokens, .n_tokens = job->n_tokens

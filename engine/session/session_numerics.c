@@ -44,7 +44,7 @@ static int32_t origin_of(weir_sessions *s, const weir_numerics *numerics)
 }
 
 weir_status session_choose_salt(
-    session_carrier *own, const weir_session_header *header, weir_error *error
+    session_transfer *own, const weir_session_header *header, weir_error *error
 )
 {
     const weir_numerics *const theirs = &header->identity.numerics;

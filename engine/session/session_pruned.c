@@ -7,7 +7,7 @@
 #include "engine/session/session_internal.h"
 
 /* ---- saving ---------------------------------------------------------------------------------- */
-static weir_status take(session_carrier *own, weir_status held)
+static weir_status take(session_transfer *own, weir_status held)
 {
     WEIR_TRY(held);
     memcpy(
@@ -25,26 +25,26 @@ static weir_status take(session_carrier *own, weir_status held)
     return WEIR_OK;
 }
 
-weir_status session_pin_pruned(session_carrier *own, const weir_pruned_query *query)
+weir_status session_pin_pruned(session_transfer *own, const weir_pruned_query *query)
 {
     weir_prefix *const prefix = own->sessions->service->prefix;
     return take(own, weir_pruned_pin(prefix, query, &own->sequence, &own->pruned));
 }
 
-weir_status session_pin_next_pruned(session_carrier *own, uint64_t *use)
+weir_status session_pin_next_pruned(session_transfer *own, uint64_t *use)
 {
     weir_prefix *const prefix = own->sessions->service->prefix;
     return take(own, weir_pruned_pin_next(prefix, use, &own->sequence, &own->pruned));
 }
 
-void session_unpin_pruned(session_carrier *own)
+void session_unpin_pruned(session_transfer *own)
 {
     weir_pruned_unpin(own->sessions->service->prefix, &own->pruned);
     own->n_marks = 0;
     own->is_pruned = false;
 }
 
-void session_pruned_of(weir_session_pruned *out, const session_carrier *own)
+void session_pruned_of(weir_session_pruned *out, const session_transfer *own)
 {
     *out = (weir_session_pruned){ .head_rows = own->sequence.table.head_rows,
                                   .unsealed = own->sequence.table.unsealed_memory,
@@ -57,7 +57,7 @@ void session_pruned_of(weir_session_pruned *out, const session_carrier *own)
 /* ---- restoring ------------------------------------------------------------------------------- */
 /* A sequence that is being restored. */
 typedef struct arrival {
-    session_carrier *own;
+    session_transfer *own;
     session_need need;
     weir_session_pruned pruned;
     int32_t *head_rows; /* owned, as are the others */
@@ -68,7 +68,7 @@ typedef struct arrival {
     weir_error error;
 } arrival;
 
-static weir_status no_memory(const session_carrier *own, weir_error *error)
+static weir_status no_memory(const session_transfer *own, weir_error *error)
 {
     return weir_error_set(error, WEIR_ENOMEM, "no memory for session %s now", own->name);
 }
@@ -166,7 +166,7 @@ static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *
 
 static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_error *error)
 {
-    session_carrier *const own = a->own;
+    session_transfer *const own = a->own;
     const weir_sessions *const s = own->sessions;
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
     const weir_session_header *const header = weir_session_header_of(reader);
@@ -204,7 +204,7 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
 static void make_place(weir_service *service, void *user)
 {
     arrival *const a = user;
-    session_carrier *const own = a->own;
+    session_transfer *const own = a->own;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const weir_kv_pages pages = weir_kv_reserve_pruned_pages(service->store, a->head_rows);
     weir_reclaim_need more = { 0 };
@@ -244,7 +244,7 @@ static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir
 static void take_in(weir_service *service, void *user)
 {
     arrival *const a = user;
-    session_carrier *const own = a->own;
+    session_transfer *const own = a->own;
     const weir_pruned_entry content = { .tokens = own->sequence.tokens,
                                         .n_tokens = own->sequence.n_tokens,
                                         .salt = own->salt,
@@ -266,7 +266,7 @@ static void throw_away(weir_service *service, void *user)
 
 static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *error)
 {
-    session_carrier *const own = a->own;
+    session_transfer *const own = a->own;
     weir_service *const service = own->sessions->service;
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(read_parts(a, reader, error));
@@ -291,7 +291,7 @@ static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *
 }
 
 weir_status session_restore_pruned(
-    session_carrier *own, weir_session_reader *reader, weir_session_result *result,
+    session_transfer *own, weir_session_reader *reader, weir_session_result *result,
     weir_error *error
 )
 {

@@ -16,7 +16,7 @@
 /* ---- on the engine thread -------------------------------------------------------------------- */
 /* The pages and states that one call on the engine thread takes. */
 typedef struct page_request {
-    session_carrier *own;
+    session_transfer *own;
     int32_t n_states;
     int64_t rows; /* of it that are in the cache, or have pages now */
     session_need need;
@@ -28,7 +28,7 @@ typedef struct page_request {
 static int64_t least_blocks(const weir_sessions *s)
 {
     return weir_tiers_least_blocks(
-        s->service->facts->n_slots + s->n_carriers, s->service->chunk,
+        s->service->facts->n_slots + s->n_transfers, s->service->chunk,
         weir_runner_limits_of(s->service->runner)->hot
     );
 }
@@ -44,7 +44,7 @@ static int64_t piece_rows(const weir_sessions *s)
                         weir_kv_pages_for(spec, 1),
                   least = least_blocks(s),
                   unused = weir_kv_free_blocks(s->service->store) - s->service->n_short - least,
-                  spare = LEAST_BLOCKS + (all - least) / (2 * s->n_carriers);
+                  spare = LEAST_BLOCKS + (all - least) / (2 * s->n_transfers);
     const int64_t wanted = spare < LEAST_BLOCKS  ? LEAST_BLOCKS
                            : spare < MOST_BLOCKS ? spare
                                                  : MOST_BLOCKS;
@@ -137,7 +137,7 @@ static weir_kv_pages pages_of_sequence(const weir_kv_store *store, int32_t n_tok
 static void make_place(weir_service *service, void *user)
 {
     page_request *const r = user;
-    session_carrier *const own = r->own;
+    session_transfer *const own = r->own;
     const weir_sessions *const s = own->sessions;
     weir_kv_pages pages = pages_of_sequence(service->store, own->sequence.n_tokens);
     pages.tables = weir_kv_store_tables_of(
@@ -174,7 +174,7 @@ static void make_place(weir_service *service, void *user)
 /* Inserts the checked sequence, so that others may continue it. */
 static void take_in(weir_service *service, void *user)
 {
-    session_carrier *const own = user;
+    session_transfer *const own = user;
     weir_kv_commit(&own->sequence.table, own->sequence.n_tokens - own->sequence.table.n_rows);
     own->sequence.n_computed = own->sequence.n_tokens;
     (void)weir_prefix_insert(
@@ -191,7 +191,7 @@ static void take_in(weir_service *service, void *user)
 
 static void throw_away(weir_service *service, void *user)
 {
-    session_carrier *const own = user;
+    session_transfer *const own = user;
     for (int32_t i = 0; i < own->n_marks; i++)
         weir_prefix_release_snapshot(service->prefix, own->marks[i].state);
     own->n_marks = 0;
@@ -199,7 +199,7 @@ static void throw_away(weir_service *service, void *user)
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-weir_status session_read_salt(session_carrier *own, weir_session_reader *reader, weir_error *error)
+weir_status session_read_salt(session_transfer *own, weir_session_reader *reader, weir_error *error)
 {
     WEIR_TRY(weir_session_read_salt(reader, own->salt, error));
     if (own->read_salt != NULL) (void)snprintf(own->salt, sizeof own->salt, "%s", own->read_salt);
@@ -207,7 +207,7 @@ weir_status session_read_salt(session_carrier *own, weir_session_reader *reader,
 }
 
 static weir_status read_content(
-    session_carrier *own, weir_session_reader *reader, int32_t *places, weir_error *error
+    session_transfer *own, weir_session_reader *reader, int32_t *places, weir_error *error
 )
 {
     const weir_sessions *const s = own->sessions;
@@ -228,7 +228,7 @@ static weir_status read_content(
 }
 
 /* With a lower tier in pieces, so that a sequence larger than memory can pass through it. */
-static weir_status read_pages(session_carrier *own, weir_session_reader *reader, weir_error *error)
+static weir_status read_pages(session_transfer *own, weir_session_reader *reader, weir_error *error)
 {
     const weir_sessions *const s = own->sessions;
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
@@ -257,7 +257,7 @@ static weir_status read_pages(session_carrier *own, weir_session_reader *reader,
 /* Reads the last states of the file into their memory; earlier ones are read into that of the first
  * and overwritten. */
 static weir_status read_memory(
-    session_carrier *own, weir_session_reader *reader, const int32_t *places, weir_error *error
+    session_transfer *own, weir_session_reader *reader, const int32_t *places, weir_error *error
 )
 {
     const weir_sessions *const s = own->sessions;
@@ -287,7 +287,7 @@ static void look_for(weir_service *service, void *user)
 }
 
 /* True if the state is cached already; the usual case, since a state is used many times. */
-static bool is_there(session_carrier *own)
+static bool is_there(session_transfer *own)
 {
     page_request r = { .own = own };
     if (own->read_salt == NULL) return false;
@@ -296,7 +296,7 @@ static bool is_there(session_carrier *own)
 }
 
 static weir_status restore_from(
-    session_carrier *own, weir_session_reader *reader, weir_session_result *result,
+    session_transfer *own, weir_session_reader *reader, weir_session_result *result,
     weir_error *error
 )
 {
@@ -333,7 +333,7 @@ static weir_status restore_from(
 
 /* name: "" for a sequence without one. */
 static weir_status restore_file(
-    session_carrier *own, const char *path, const char *name, weir_session_result *result,
+    session_transfer *own, const char *path, const char *name, weir_session_result *result,
     weir_error *error
 )
 {
@@ -360,7 +360,7 @@ static weir_status restore_file(
 }
 
 weir_status session_restore_named(
-    session_carrier *own, const char *name, weir_session_result *result, weir_error *error
+    session_transfer *own, const char *name, weir_session_result *result, weir_error *error
 )
 {
     session_path path;
@@ -373,7 +373,7 @@ weir_status session_restore_named(
 }
 
 weir_status session_read_path(
-    session_carrier *own, const char *path, const char *salt, weir_session_result *result,
+    session_transfer *own, const char *path, const char *salt, weir_session_result *result,
     weir_error *error
 )
 {
@@ -403,7 +403,7 @@ static void answer(weir_service *service, void *user)
                  weir_pruned_has_name(service->prefix, q->name);
 }
 
-bool session_is_kept(session_carrier *own, const char *name)
+bool session_is_kept(session_transfer *own, const char *name)
 {
     question q = { .name = name };
     weir_service_call(own->sessions->service, answer, &q);

@@ -15,7 +15,7 @@
 /* ---- on the engine thread -------------------------------------------------------------------- */
 /* Arguments of one call. */
 typedef struct save_call {
-    session_carrier *own;
+    session_transfer *own;
     const weir_session_request *save;
     weir_prefix_cursor *cursor;
     uint64_t *pruned_use; /* not NULL: only sequences with a policy */
@@ -29,7 +29,7 @@ typedef struct save_call {
 static void pin_states(weir_service *service, void *user)
 {
     save_call *const w = user;
-    session_carrier *const own = w->own;
+    session_transfer *const own = w->own;
     own->n_marks = weir_prefix_pin(
         service->prefix, &own->sequence, own->salt, own->marks, WEIR_SESSION_STATES
     );
@@ -41,7 +41,7 @@ static void pin_states(weir_service *service, void *user)
  * memory for its table. */
 static void share_sequence(save_call *w)
 {
-    session_carrier *const own = w->own;
+    session_transfer *const own = w->own;
     weir_service *const service = own->sessions->service;
     weir_prefix *const prefix = service->prefix;
     const int32_t rows =
@@ -60,7 +60,7 @@ static void share_sequence(save_call *w)
 static bool pin_pruned(save_call *w)
 {
     const weir_session_request *const save = w->save;
-    session_carrier *const own = w->own;
+    session_transfer *const own = w->own;
     weir_prefix *const prefix = own->sessions->service->prefix;
     const weir_pruned_query pruned = { .name = save->tokens == NULL ? save->name : NULL,
                                        .salt = save->salt,
@@ -80,7 +80,7 @@ static bool pin_pruned(save_call *w)
 }
 
 /* Sequences of an origin are saved too, if they hold more of the tokens. */
-static void use_origin(session_carrier *own)
+static void use_origin(session_transfer *own)
 {
     char plain[WEIR_PREFIX_SALT + 1];
     weir_service *const service = own->sessions->service;
@@ -95,7 +95,7 @@ static void use_origin(session_carrier *own)
 static void take_saved(weir_service *service, void *user)
 {
     save_call *const w = user;
-    session_carrier *const own = w->own;
+    session_transfer *const own = w->own;
     const weir_session_request *const save = w->save;
     w->status = WEIR_ENOTFOUND;
     w->hit = (weir_prefix_hit
@@ -118,7 +118,7 @@ static void take_saved(weir_service *service, void *user)
 static void take_next(weir_service *service, void *user)
 {
     save_call *const w = user;
-    session_carrier *const own = w->own;
+    session_transfer *const own = w->own;
     w->status = WEIR_ENOTFOUND;
     if (w->pruned_use != NULL) {
         w->status = session_pin_next_pruned(own, w->pruned_use);
@@ -133,7 +133,7 @@ static void take_next(weir_service *service, void *user)
 
 static void let_go(weir_service *service, void *user)
 {
-    session_carrier *const own = user;
+    session_transfer *const own = user;
     if (own->is_pruned) session_unpin_pruned(own);
     weir_prefix_unpin(service->prefix, own->marks, own->n_marks);
     own->n_marks = 0;
@@ -141,7 +141,7 @@ static void let_go(weir_service *service, void *user)
 }
 
 /* ---- this thread ----------------------------------------------------------------------------- */
-/* Lets the carrier have a sequence. What is read for it may leave memory before it is pinned, but
+/* Lets the transfer have a sequence. What is read for it may leave memory before it is pinned, but
  * only if others take that. */
 static void get(save_call *w, void (*take)(weir_service *service, void *user))
 {
@@ -185,7 +185,7 @@ weir_status session_write_content(
 
 /* Describes the shared sequence. `pruned` is filled in if it has a policy. */
 static weir_session_content shared_content(
-    session_carrier *own, bool is_automatic, weir_session_pruned *pruned
+    session_transfer *own, bool is_automatic, weir_session_pruned *pruned
 )
 {
     weir_kv_store *const store = own->sessions->service->store;
@@ -205,7 +205,7 @@ static weir_session_content shared_content(
 }
 
 static weir_status write_shared(
-    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
+    session_transfer *own, const weir_session_request *save, const weir_state_request *state,
     const char *path, weir_session_result *result, weir_error *error
 )
 {
@@ -245,7 +245,7 @@ static void give_way(void *user, int64_t ns)
 }
 
 weir_status session_save_to(
-    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
+    session_transfer *own, const weir_session_request *save, const weir_state_request *state,
     int32_t n_rest, const char *path, weir_session_result *result, weir_error *error
 )
 {
@@ -304,7 +304,7 @@ bool session_is_there(
     return is;
 }
 
-static bool save_shared(session_carrier *own, weir_log_causes *causes)
+static bool save_shared(session_transfer *own, weir_log_causes *causes)
 {
     weir_sessions *const s = own->sessions;
     weir_error error = { 0 };
@@ -331,7 +331,7 @@ static bool save_shared(session_carrier *own, weir_log_causes *causes)
     return is_saved;
 }
 
-int32_t session_save_recent(session_carrier *own)
+int32_t session_save_recent(session_transfer *own)
 {
     enum { SHORTEST = WEIR_PAGE_TOKENS };
     weir_sessions *const sessions = own->sessions;

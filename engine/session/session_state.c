@@ -86,7 +86,7 @@ static weir_status write_form(
 }
 
 weir_status session_write_state(
-    session_carrier *own, const weir_session_request *save, const weir_state_request *state,
+    session_transfer *own, const weir_session_request *save, const weir_state_request *state,
     const weir_session_content *shared, const char *path, weir_session_result *result,
     weir_error *error
 )

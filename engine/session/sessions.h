@@ -116,7 +116,7 @@ struct weir_session_job {
     const struct weir_state_request *state; /* WRITE */
     int32_t n_rest; /* WRITE */
     char file[256]; /* no other job has it meanwhile; "": none */
-    struct session_carrier *carrier;
+    struct session_transfer *transfer;
     weir_session_job *next;
     int stage;
     bool is_here, is_again, is_cancelled;

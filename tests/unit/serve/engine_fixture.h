@@ -34,7 +34,7 @@ class EngineServer : public testing::Test {
         server.service = weir_engine_service(engine_);
         server.sessions = weir_engine_sessions(engine_);
         server.states = weir_engine_states(engine_);
-        server.carrier = weir_engine_state_sessions(engine_);
+        server.state_sessions = weir_engine_state_sessions(engine_);
         server.tokenizer = weir_engine_tokenizer(engine_);
         server.chat = weir_engine_chat(engine_);
         server.n_workers = n_workers_;
