@@ -249,16 +249,17 @@ void weir_service_start_read(weir_service *service)
 }
 
 /* ---- the queue ------------------------------------------------------------------------------- */
-/* The job that may start now; NULL: none. `passed`: the one that it starts ahead of, or NULL. */
-static weir_job *next_to_start(weir_service *service, const weir_queue *queue, weir_job **passed)
+/* The job that may start now; NULL: none. `waiting`: the one that it is backfilled before, or
+ * NULL. */
+static weir_job *next_to_start(weir_service *service, const weir_queue *queue, weir_job **waiting)
 {
-    *passed = NULL;
+    *waiting = NULL;
     const int32_t n_slots = free_slots(service);
     if (queue->first == NULL || n_slots == 0) return NULL;
     weir_job *const next = weir_queue_next(service, queue, NULL);
     if (next == NULL || waits_for_stalled(service, next)) return NULL;
     if (fits(service, next)) return next;
-    *passed = next;
+    *waiting = next;
     const weir_queue_past past = { next, unclaimed_pages(service), n_slots };
     return weir_queue_next(service, queue, &past);
 }
@@ -282,11 +283,11 @@ static weir_job *first_over(const weir_queue *queue, int64_t now)
 static weir_job *pop_job(weir_service *service)
 {
     const weir_queue queue = weir_queue_look(service);
-    weir_job *job = first_over(&queue, weir_clock_ns()), *passed = NULL;
+    weir_job *job = first_over(&queue, weir_clock_ns()), *waiting = NULL;
     const bool starts = job == NULL;
-    if (starts) job = next_to_start(service, &queue, &passed);
+    if (starts) job = next_to_start(service, &queue, &waiting);
     if (job == NULL) return NULL;
-    if (passed != NULL) passed->rows_passed += weir_job_rows(job);
+    if (waiting != NULL) waiting->rows_backfilled += weir_job_rows(job);
     weir_queue_remove(service, &queue, job, starts ? JOB_RUNNING : JOB_QUEUED);
     return job;
 }

@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* Sequences of the layer above that may hold pages. */
-enum { WEIR_SERVICE_GUESTS = 9 };
+enum { WEIR_SERVICE_SESSIONS = 9 };
 
 typedef struct weir_service_hooks {
     void (*after_step)(void *user);

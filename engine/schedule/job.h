@@ -48,7 +48,7 @@ typedef struct choice {
     bool is_ended;
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
-    bool is_planned, is_passed; /* in the plan of the next step; cannot be */
+    bool is_planned, is_skipped; /* in the plan of the next step; cannot be */
     /* As a long prompt, in that plan: did not get its share; goes before short ones (plan.c). */
     bool is_overlooked, goes_first;
     int32_t n_overlooked; /* steps since it went first, and did not sit out */
@@ -84,7 +84,7 @@ struct weir_job {
     int64_t serial; /* order of submission */
     int64_t deadline_ns; /* 0: none */
     /* Of jobs that started ahead of it, which was next but did not fit (queue.c). */
-    int64_t rows_passed;
+    int64_t rows_backfilled;
     job_state state; /* (lock) */
     bool is_awaited; /* (lock) */
     atomic_bool is_cancelled, is_released, in_callback;
@@ -138,7 +138,7 @@ struct weir_service {
     bool has_news; /* jobs came or ended since statistics were published */
     slot *slots; /* [facts.n_slots] */
     /* Sequences that hold pages and belong to no job, without gaps; NULL: no more. */
-    weir_kv_sequence *guests[WEIR_SERVICE_GUESTS];
+    weir_kv_sequence *session_sequences[WEIR_SERVICE_SESSIONS];
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
     weir_origins origins;
     weir_batch_item *items; /* [facts.n_slots] */
@@ -337,7 +337,7 @@ void weir_job_count_served(const weir_job *job);
 
 /* plan.c: fills items and choices of the next step. Returns how many. */
 int32_t weir_service_plan(weir_service *service);
-/* Called after a step: counts the long prompts that were passed over in its plan. */
+/* Called after a step: counts the long prompts that were skipped in its plan. */
 void weir_service_count_overlooked(const weir_service *service);
 
 /* step_memory.c: finds memory for the plan, begins to read the blocks of those that are returning,

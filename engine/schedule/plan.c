@@ -141,14 +141,14 @@ static bool is_kind(const weir_service *service, const choice *c, prompt_kind ki
     return kind == PROMPT_ANY || is_long == (kind == PROMPT_LONG);
 }
 
-/* The first of this kind and priority (NULL: of any) that is not in the plan and was not passed
+/* The first of this kind and priority (NULL: of any) that is not in the plan and was not skipped
  * over. */
 static choice *next_prompt(const step_plan *plan, prompt_kind kind, const int32_t *priority)
 {
     choice *first = NULL;
     for (int32_t i = 0; i < plan->service->facts->n_slots; i++) {
         choice *const c = plan->service->slots[i].owner;
-        if (can_run(c) && !c->is_planned && !c->is_passed && !is_decoding(c) &&
+        if (can_run(c) && !c->is_planned && !c->is_skipped && !is_decoding(c) &&
             (priority == NULL || c->job->request.priority == *priority) &&
             is_kind(plan->service, c, kind) && (first == NULL || weir_choice_is_before(c, first)))
             first = c;
@@ -161,12 +161,12 @@ static bool plan_prompt(step_plan *plan, choice *c, int32_t rows)
 {
     choice *const first = weir_choice_leader(c);
     const bool scores = first->job->request.want_prompt_logprobs;
-    if (first != c) c->is_passed = true;
-    if (first->is_planned || first->is_passed) return first->is_planned;
-    first->is_passed = waits_for_block(plan->service, first); /* it may have other rows now */
-    if (first->is_passed) return false;
+    if (first != c) c->is_skipped = true;
+    if (first->is_planned || first->is_skipped) return first->is_planned;
+    first->is_skipped = waits_for_block(plan->service, first); /* it may have other rows now */
+    if (first->is_skipped) return false;
     const int32_t piece = scores && plan->has_scores ? 0 : piece_rows(plan, first, rows);
-    first->is_passed = true;
+    first->is_skipped = true;
     if (piece == 0) return false;
     add_item(plan, first, piece);
     plan->rows -= (int32_t)weir_min(cost_of(plan, first, piece), plan->rows);
@@ -206,8 +206,8 @@ int32_t weir_service_plan(weir_service *service)
         choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
         c->is_planned = c->is_overlooked = c->goes_first = c->is_returning = false;
-        c->is_passed = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
-        if (can_run(c) && !c->is_passed && is_decoding(c)) add_item(&plan, c, 1);
+        c->is_skipped = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
+        if (can_run(c) && !c->is_skipped && is_decoding(c)) add_item(&plan, c, 1);
     }
     plan.others_decode = plan.n_items > 0;
     plan.rows = weir_min_i32(

@@ -133,8 +133,11 @@ bool weir_choice_apply_policy(choice *c, const char **why)
 /* True if running sequences hold pages that will be freed later. */
 static bool is_worth_waiting(const weir_service *service, const choice *c)
 {
-    for (size_t i = 0; i < sizeof service->guests / sizeof *service->guests; i++)
-        if (service->guests[i] != NULL && service->guests[i]->table.n_pages > 0) return true;
+    for (size_t i = 0; i < sizeof service->session_sequences / sizeof *service->session_sequences;
+         i++)
+        if (service->session_sequences[i] != NULL &&
+            service->session_sequences[i]->table.n_pages > 0)
+            return true;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const other = service->slots[i].owner;
         if (other != NULL && other != c && !other->is_waiting && !other->is_stalled &&

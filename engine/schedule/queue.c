@@ -1,6 +1,6 @@
 /* engine/schedule/queue.c - the order of queued jobs: by priority, then of the client with the
- * fewest running jobs that was served least recently. Jobs may pass one that does not fit, with no
- * more rows together than it has (docs/decisions/0047-passing-in-the-queue.md). */
+ * fewest running jobs that was served least recently. Jobs may be backfilled before one that does
+ * not fit, with no more rows together than it has (docs/decisions/0047-backfilling.md). */
 #include <string.h>
 
 #include "engine/schedule/job.h"
@@ -80,7 +80,7 @@ static bool fits_budget(const weir_service *service, const weir_job *job, const 
     return service->facts->kv_per_key == 0 || bytes <= service->facts->kv_per_key;
 }
 
-/* ---- passing --------------------------------------------------------------------------------- */
+/* ---- backfilling ----------------------------------------------------------------------------- */
 static int64_t blocks_of(const weir_job *job)
 {
     return ((int64_t)job->row_peak + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
@@ -101,13 +101,13 @@ static bool fits_whole(const weir_job *job, weir_kv_pages available)
     return weir_kv_pages_fit(all, available);
 }
 
-static bool may_pass(const weir_queue_past *past, const weir_job *job)
+static bool may_backfill(const weir_queue_past *past, const weir_job *job)
 {
     const weir_job *const waiting = past->waiting;
     return job->request.priority == waiting->request.priority &&
            job->request.n_choices <= past->n_slots &&
-           waiting->rows_passed + weir_job_rows(job) <= weir_job_rows(waiting) && job != waiting &&
-           fits_whole(job, past->available);
+           waiting->rows_backfilled + weir_job_rows(job) <= weir_job_rows(waiting) &&
+           job != waiting && fits_whole(job, past->available);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ weir_job *weir_queue_next(
                               (priority == next->request.priority &&
                                (n > fewest || (n == fewest && *served >= longest_ago))))))
             continue;
-        if (past != NULL && !may_pass(past, job)) continue;
+        if (past != NULL && !may_backfill(past, job)) continue;
         next = job;
         fewest = n;
         longest_ago = *served;

@@ -204,9 +204,10 @@ static weir_kv_sequence *sequence_at(void *user, int32_t i)
 {
     weir_service *const service = user;
     if (i < service->facts->n_slots) return &service->slots[i].sequence;
-    const int32_t guest = i - service->facts->n_slots;
-    return guest < (int32_t)(sizeof service->guests / sizeof *service->guests)
-               ? service->guests[guest]
+    const int32_t session = i - service->facts->n_slots;
+    return session <
+                   (int32_t)(sizeof service->session_sequences / sizeof *service->session_sequences)
+               ? service->session_sequences[session]
                : NULL;
 }
 

@@ -295,13 +295,13 @@ static void count(const void *user, weir_service_stats *stats)
 static void enter(weir_service *service, void *user)
 {
     weir_saver *const s = user;
-    service->guests[s->sessions->n_transfers] = &s->transfer.sequence;
+    service->session_sequences[s->sessions->n_transfers] = &s->transfer.sequence;
     service->hooks = &s->hooks;
 }
 
 static void leave(weir_service *service, void *user)
 {
-    service->guests[((weir_saver *)user)->sessions->n_transfers] = NULL;
+    service->session_sequences[((weir_saver *)user)->sessions->n_transfers] = NULL;
     service->hooks = NULL;
 }
 

@@ -39,7 +39,7 @@ typedef struct session_pending {
     const weir_session_progress *progress;
 } session_pending;
 /* Jobs that may run at once, and the writer under memory pressure. */
-enum { SESSION_TRANSFERS = WEIR_SERVICE_GUESTS - 1, SESSION_WRITERS = SESSION_TRANSFERS + 1 };
+enum { SESSION_TRANSFERS = WEIR_SERVICE_SESSIONS - 1, SESSION_WRITERS = SESSION_TRANSFERS + 1 };
 
 /* Jobs in order of arrival. */
 typedef struct session_queue {

@@ -12,13 +12,14 @@
 static void enter(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    for (int i = 0; i < s->n_transfers; i++) service->guests[i] = &s->transfers[i].sequence;
+    for (int i = 0; i < s->n_transfers; i++)
+        service->session_sequences[i] = &s->transfers[i].sequence;
 }
 
 static void leave(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    for (int i = 0; i < s->n_transfers; i++) service->guests[i] = NULL;
+    for (int i = 0; i < s->n_transfers; i++) service->session_sequences[i] = NULL;
 }
 
 static weir_status open_transfers(weir_sessions *s, int n, weir_error *error)

@@ -155,10 +155,10 @@ TEST_F(Fairness, WhatFitsPassesWhatDoesNot)
     Timed running(service_, prompt(1, 700), 300), long_one(service_, prompt(2, 900), 4),
         low(service_, prompt(6, 20), 1);
     std::vector<std::unique_ptr<Repeated>> shorts;
-    int n_passed = 0;
+    int n_backfilled = 0;
     const auto count_admitted = [&] {
-        n_passed = 0;
-        for (const auto &one : shorts) n_passed += one->n_admitted;
+        n_backfilled = 0;
+        for (const auto &one : shorts) n_backfilled += one->n_admitted;
     };
     long_one.on_admitted = count_admitted;
     running.call.request.ignore_eos = true;
@@ -181,7 +181,8 @@ TEST_F(Fairness, WhatFitsPassesWhatDoesNot)
     running.call.wait();
     low.call.wait();
     wait_until_idle();
-    EXPECT_EQ(n_passed, 960 / 64) << "pages of 900 + 4 rows, and one for each of the short ones";
+    EXPECT_EQ(n_backfilled, 960 / 64)
+        << "pages of 900 + 4 rows, and one for each of the short ones";
     EXPECT_GE(long_one.admitted, running.end);
     EXPECT_LE(long_one.admitted, running.end + 1) << "those that passed it have ended";
     EXPECT_GE(low.admitted, long_one.admitted) << "a lower priority does not pass";

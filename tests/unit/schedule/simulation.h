@@ -63,7 +63,7 @@ struct SimulatedJob {
     int64_t number; /* in the order of submission */
     bool has_timeout; /* which has passed when the service looks first */
     bool is_admitted = false, is_done = false, is_cancelled = false;
-    int64_t cancel_step = 0, rows_passed = 0; /* of those that went ahead of it */
+    int64_t cancel_step = 0, rows_backfilled = 0; /* of those that went ahead of it */
     struct Choice {
         int n_tokens = 0;
         int64_t step = -1, n_preempted = 0; /* of its last token */
@@ -109,7 +109,7 @@ class Schedule {
     const std::string &trace() const { return trace_; }
     int64_t n_cancelled() const { return n_cancelled_; }
     int64_t n_victims() const { return n_victims_; } /* that were seen */
-    int64_t n_passed() const { return n_passed_; } /* jobs that went ahead of others */
+    int64_t n_backfilled() const { return n_backfilled_; } /* jobs that went ahead of others */
     int64_t n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
     int64_t n_saved() const { return n_saved_; }
     int64_t n_restored() const { return n_restored_; }
@@ -268,9 +268,9 @@ class Schedule {
         if (next != job && n_admitted_ > 0) { /* the first one came before the crowd was complete */
             const std::string what = job->name() + " goes before " + next->name();
             EXPECT_EQ(job->priority, next->priority) << what;
-            next->rows_passed += rows_of(job);
-            EXPECT_LE(next->rows_passed, rows_of(next)) << what;
-            n_passed_++;
+            next->rows_backfilled += rows_of(job);
+            EXPECT_LE(next->rows_backfilled, rows_of(next)) << what;
+            n_backfilled_++;
         }
         EXPECT_FALSE(job->is_admitted);
         EXPECT_FALSE(job->has_timeout) << job->name();
@@ -375,7 +375,7 @@ class Schedule {
     weir_service_stats stats_ = {};
     int64_t seen_step_ = 0, seen_rows_ = 0, decoded_step_ = -1;
     int64_t n_tokens_ = 0, n_admitted_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0,
-            n_passed_ = 0;
+            n_backfilled_ = 0;
     int64_t served_[SIMULATED_CLIENTS] = {}; /* n_admitted_ when its last job was admitted */
     std::string trace_;
     std::recursive_mutex lock_;

@@ -114,7 +114,7 @@ class Simulation : public support::Service {
         n_tokens_ += schedule.n_tokens();
         n_cancelled_ += schedule.n_cancelled();
         n_gaps_ += schedule.n_gaps();
-        n_passed_ += schedule.n_passed();
+        n_backfilled_ += schedule.n_backfilled();
         n_saved_ += schedule.n_saved();
         n_restored_ += schedule.n_restored();
         trace_ = schedule.trace();
@@ -147,7 +147,7 @@ class Simulation : public support::Service {
         EXPECT_GT(n_cancelled_, n);
         EXPECT_GT(n_cached_, 50 * n);
         EXPECT_GT(n_gaps_, 100 * n);
-        EXPECT_GT(n_passed_, n / 4);
+        EXPECT_GT(n_backfilled_, n / 4);
     }
     /* With a disk below memory, sessions that are saved, restored and deleted meanwhile, and
      * policies of some requests. */
@@ -169,7 +169,7 @@ class Simulation : public support::Service {
     std::string trace_, folder_; /* trace_: of the last one */
     size_t fixed_ = 0, window_ = 0;
     int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_preempted_ = 0, n_cached_ = 0,
-            n_passed_ = 0, n_saved_ = 0, n_restored_ = 0, n_evicted_ = 0, n_bytes_out_ = 0;
+            n_backfilled_ = 0, n_saved_ = 0, n_restored_ = 0, n_evicted_ = 0, n_bytes_out_ = 0;
 };
 
 TEST_F(Simulation, ASeedRepeatsItsSchedule)

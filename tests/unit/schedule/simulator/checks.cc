@@ -97,13 +97,14 @@ std::string check_admission(
     /* What may pass one that does not fit (docs/decisions/0047): simulation_test has the order and
      * the bound of all that pass. A policy may keep few rows. */
     const int64_t rows = admitted.policy != nullptr ? 0 : rows_of(admitted, window);
-    const bool may_pass = std::any_of(waiting.begin(), waiting.end(), [&](const Request *other) {
-        return other->priority == admitted.priority && rows <= rows_of(*other, window);
-    });
+    const bool may_backfill =
+        std::any_of(waiting.begin(), waiting.end(), [&](const Request *other) {
+            return other->priority == admitted.priority && rows <= rows_of(*other, window);
+        });
     for (const Request *const other : waiting) {
         const std::string pair = admitted.name() + " goes before " + other->name();
         if (other->priority < admitted.priority) return pair + ", whose priority is better";
-        if (other->priority > admitted.priority || may_pass) continue;
+        if (other->priority > admitted.priority || may_backfill) continue;
         if (other->client == admitted.client && other->number < admitted.number)
             return pair + ", which its client sent first";
         if (running(other->client) < running(admitted.client))
