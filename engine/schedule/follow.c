@@ -1,6 +1,6 @@
 /* engine/schedule/follow.c - prompts that begin alike are computed once: a choice waits for a
  * running one, its leader, that is about to compute the same tokens, then takes its rows from the
- * prefix cache or a point from the pruned cache (docs/decisions/0046, "At the same time"). */
+ * prefix cache or a checkpoint from the pruned cache (docs/decisions/0046, "At the same time"). */
 #include "engine/schedule/job.h"
 #include "kernels/abi/minmax.h"
 

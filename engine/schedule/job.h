@@ -67,7 +67,7 @@ typedef struct choice {
     int32_t n_marks;
     /* Its client rewrites answers: the turn is kept where its answer begins, not at its end. */
     bool is_rewritten;
-    int32_t n_point; /* where a point of its prompt was inserted last (reuse_policy.c) */
+    int32_t n_checkpoint; /* where a checkpoint of its prompt was inserted last (reuse_policy.c) */
     int64_t n_evicted_before; /* by the turns of the cached sequence that it continues */
     weir_bank_stats banks_before; /* banks of that sequence */
 } choice;
@@ -231,11 +231,11 @@ weir_prefix_hit weir_choice_reuse_policy(choice *c);
 void weir_choice_keep_policy(choice *c);
 /* Called after a step, before the policy is applied: inserts a prompt into the index. */
 void weir_choice_keep_prompt(choice *c);
-/* Called after a step, when the policy was applied: inserts a point of the prompt. */
-void weir_choice_keep_point(choice *c);
+/* Called after a step, when the policy was applied: inserts a checkpoint of the prompt. */
+void weir_choice_keep_checkpoint(choice *c);
 /* The last position up to n where a prompt with a policy that observes every step will leave, or
- * has left, a point (reuse_policy.c); 0: none. */
-int32_t weir_choice_next_point(const choice *c, int32_t n);
+ * has left, a checkpoint (reuse_policy.c); 0: none. */
+int32_t weir_choice_next_checkpoint(const choice *c, int32_t n);
 
 /* origins.c: sequences of other numerics. */
 

@@ -158,7 +158,7 @@ static void settle(choice *c, int32_t n_items, weir_status status, const char *m
     else if (status != WEIR_OK)
         weir_job_fail_in_step(c->job, n_items, status, message);
     else
-        weir_choice_keep_point(c);
+        weir_choice_keep_checkpoint(c);
 }
 
 static void go_on(choice *c, int32_t n_items)

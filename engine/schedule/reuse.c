@@ -49,7 +49,7 @@ int32_t weir_choice_rows_from(const choice *leader, const choice *c, int32_t n)
     const weir_policy_sequence *const policy_run = c->sequence->policy_run;
     if (policy_run != NULL && weir_policy_run_observes_all(policy_run))
         return weir_policy_run_is_alike(policy_run, leader->sequence->policy_run)
-                   ? weir_choice_next_point(leader, n)
+                   ? weir_choice_next_checkpoint(leader, n)
                    : 0;
     if (policy_run != NULL) n = weir_min_i32(n, weir_policy_run_unobserved(policy_run));
     return leaves_rows(leader) ? weir_choice_cut_page(c, n) : 0;
@@ -196,7 +196,7 @@ static float *want_state(choice *c, weir_batch_item *item, int32_t at, weir_stat
 
 static void want(choice *c, weir_batch_item *item, int32_t at)
 {
-    (void)want_state(c, item, at, WEIR_STATE_POINT);
+    (void)want_state(c, item, at, WEIR_STATE_CHECKPOINT);
 }
 
 bool weir_choice_is_rewritten(const choice *c) { return c->job->choices[0].is_rewritten; }
@@ -213,12 +213,12 @@ static weir_state_rank rank_of_last(const choice *c)
     const int32_t last = c->job->request.n_prompt - 1, n = last - weir_choice_answer_start(c);
     return n > 0 && n < TAIL_ROWS && !weir_prefix_has_free_states(c->job->service->prefix, 1)
                ? WEIR_STATE_SPARE
-               : WEIR_STATE_POINT;
+               : WEIR_STATE_CHECKPOINT;
 }
 
 static weir_state_rank rank_of_start(const choice *c)
 {
-    return weir_choice_is_rewritten(c) ? WEIR_STATE_LAST : WEIR_STATE_POINT;
+    return weir_choice_is_rewritten(c) ? WEIR_STATE_LAST : WEIR_STATE_CHECKPOINT;
 }
 
 /* Where a turn ends is not known in advance, so the state at the last page boundary is saved again
@@ -327,8 +327,9 @@ static void keep_rows(choice *c)
     }
     c->n_marks = 0;
     const bool is_read = !has_blocks(c) || end <= c->job->request.n_prompt;
-    const bool is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
-    float *const state = is_point && n < CHOICE_MARKS
+    const bool is_checkpoint =
+        sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
+    float *const state = is_checkpoint && n < CHOICE_MARKS
                              ? weir_prefix_acquire_snapshot(prefix, rank_of_end(c), turn_of(c, end))
                              : NULL;
     if (state != NULL) {

@@ -46,50 +46,50 @@ void weir_choice_keep_prompt(choice *c)
 }
 
 /* Where a later prompt may branch off, as starts of chunks; 0: nowhere. The answer is first. */
-typedef struct points {
+typedef struct checkpoints {
     int32_t at[3];
-} points;
-enum { POINTS = sizeof(points) / sizeof(int32_t) };
+} checkpoints;
+enum { CHECKPOINTS = sizeof(checkpoints) / sizeof(int32_t) };
 
-static points points_of(const choice *c)
+static checkpoints points_of(const choice *c)
 {
     const int32_t chunk = c->job->service->policy_busy_chunk;
-    points all = { { weir_choice_answer_start(c), c->job->request.turn_starts[1],
-                     c->job->usage.n_matched } };
-    for (int i = 0; i < POINTS; i++) all.at[i] = all.at[i] / chunk * chunk;
+    checkpoints all = { { weir_choice_answer_start(c), c->job->request.turn_starts[1],
+                          c->job->usage.n_matched } };
+    for (int i = 0; i < CHECKPOINTS; i++) all.at[i] = all.at[i] / chunk * chunk;
     return all;
 }
 
-static bool leaves_points(const choice *c)
+static bool leaves_checkpoints(const choice *c)
 {
     const weir_request *const request = &c->job->request;
     return weir_choice_may_keep(c) && !request->want_prompt_logprobs && !request->want_embedding &&
            weir_policy_run_observes_all(c->sequence->policy_run);
 }
 
-int32_t weir_choice_next_point(const choice *c, int32_t n)
+int32_t weir_choice_next_checkpoint(const choice *c, int32_t n)
 {
-    const points all = points_of(c);
+    const checkpoints all = points_of(c);
     const int32_t before = weir_policy_run_turn_end(c->sequence->policy_run);
-    int32_t point = 0;
-    if (!leaves_points(c) || !weir_pruned_has_places(c->job->service->prefix)) return 0;
-    for (int i = 0; i < POINTS; i++)
-        if (all.at[i] > before && all.at[i] > point && all.at[i] <= n) point = all.at[i];
-    return point;
+    int32_t checkpoint = 0;
+    if (!leaves_checkpoints(c) || !weir_pruned_has_places(c->job->service->prefix)) return 0;
+    for (int i = 0; i < CHECKPOINTS; i++)
+        if (all.at[i] > before && all.at[i] > checkpoint && all.at[i] <= n) checkpoint = all.at[i];
+    return checkpoint;
 }
 
-void weir_choice_keep_point(choice *c)
+void weir_choice_keep_checkpoint(choice *c)
 {
     const weir_request *const request = &c->job->request;
     const weir_kv_sequence *const sequence = c->sequence;
     const int32_t n = sequence->n_computed;
-    if (n == c->n_point || n >= request->n_prompt || !leaves_points(c) ||
+    if (n == c->n_checkpoint || n >= request->n_prompt || !leaves_checkpoints(c) ||
         n <= weir_policy_run_turn_end(sequence->policy_run))
         return;
-    const points all = points_of(c);
+    const checkpoints all = points_of(c);
     const bool is_answer = n == all.at[0];
     if (!is_answer && n != all.at[1] && n != all.at[2]) return;
-    c->n_point = n;
+    c->n_checkpoint = n;
     (void)weir_pruned_insert(
         c->job->service->prefix, sequence, request->cache_salt, NULL,
         !is_answer || !weir_choice_is_rewritten(c)

@@ -155,7 +155,7 @@ static void make_place(weir_service *service, void *user)
     const int32_t want = r->n_states < s->most_states ? r->n_states : s->most_states;
     while (own->n_marks < want) {
         float *const state = weir_prefix_acquire_snapshot(
-            service->prefix, own->n_marks == 0 ? WEIR_STATE_LAST : WEIR_STATE_POINT, 0
+            service->prefix, own->n_marks == 0 ? WEIR_STATE_LAST : WEIR_STATE_CHECKPOINT, 0
         );
         if (state == NULL) break;
         own->marks[own->n_marks++] = (weir_prefix_snapshot){ .state = state };

@@ -102,15 +102,15 @@ typedef struct weir_prefix_snapshot {
  * of one rank those that cost least to compute again and were not used for long
  * (state_order.c). */
 typedef enum weir_state_rank {
-    WEIR_STATE_SPARE, /* in case a later prompt branches off there; a point once it is used */
-    WEIR_STATE_POINT, /* within a turn; the end of a past one once it is used */
+    WEIR_STATE_SPARE, /* in case a later prompt branches off there; a checkpoint once it is used */
+    WEIR_STATE_CHECKPOINT, /* within a turn; the end of a past one once it is used */
     WEIR_STATE_PAST, /* a later turn continues it */
     WEIR_STATE_LAST, /* of the last turn of a conversation */
     WEIR_STATE_RANKS
 } weir_state_rank;
 
 /* Acquires a snapshot entry for a state of this rank. A spare state takes only the memory of spare
- * ones, a point not that of ends of turns, as long as these leave some. turn: a number for the
+ * ones, a checkpoint not that of ends of turns, as long as these leave some. turn: a number for the
  * states that one turn has where its answer begins and later; 0: it is before. Returns NULL if
  * there is no memory that it may take. */
 float *weir_prefix_acquire_snapshot(weir_prefix *prefix, weir_state_rank rank, int64_t turn);

@@ -74,15 +74,15 @@ static bool find_gap(const weir_prefix *p, size_t bytes, bool past_spare, size_t
     return false;
 }
 
-/* The first place of ends of turns, or of points; n_pruned of each. */
-static pruned_entry *places_of(const weir_prefix *p, bool is_point)
+/* The first place of ends of turns, or of checkpoints; n_pruned of each. */
+static pruned_entry *places_of(const weir_prefix *p, bool is_checkpoint)
 {
-    return p->pruned + (is_point ? p->limits.n_pruned : 0);
+    return p->pruned + (is_checkpoint ? p->limits.n_pruned : 0);
 }
 
-static pruned_entry *free_entry(const weir_prefix *p, bool is_point)
+static pruned_entry *free_entry(const weir_prefix *p, bool is_checkpoint)
 {
-    pruned_entry *const first = places_of(p, is_point);
+    pruned_entry *const first = places_of(p, is_checkpoint);
     for (pruned_entry *t = first; t < first + p->limits.n_pruned; t++)
         if (!pruned_is_used(t)) return t;
     return NULL;
@@ -92,8 +92,8 @@ static pruned_entry *free_entry(const weir_prefix *p, bool is_point)
 static void drop(weir_prefix *p, pruned_entry *entry)
 {
     weir_table_snapshot_release(entry_snapshot(p, entry), p->store);
-    p->stats.n_pruned -= !entry->is_point;
-    p->stats.n_pruned_tokens -= entry->is_point ? 0 : entry->n_tokens;
+    p->stats.n_pruned -= !entry->is_checkpoint;
+    p->stats.n_pruned_tokens -= entry->is_checkpoint ? 0 : entry->n_tokens;
     *entry = (pruned_entry){ 0 };
 }
 
@@ -118,8 +118,8 @@ pruned_entry *pruned_oldest(const weir_prefix *p)
 
 void pruned_drop(weir_prefix *p, pruned_entry *entry)
 {
-    p->stats.dropped_tokens += entry->is_point ? 0 : entry->n_tokens;
-    p->stats.unsaved_tokens += entry->is_point ? 0 : entry->n_tokens;
+    p->stats.dropped_tokens += entry->is_checkpoint ? 0 : entry->n_tokens;
+    p->stats.unsaved_tokens += entry->is_checkpoint ? 0 : entry->n_tokens;
     drop(p, entry);
 }
 
@@ -146,7 +146,7 @@ void pruned_close(weir_prefix *p)
 /* ---- what stays ------------------------------------------------------------------------------ */
 /* Of the entries that are prefixes of a new one (pruned_cache.h). */
 typedef struct staying {
-    const pruned_entry *turn, *first_point, *last_points[2], *used_point;
+    const pruned_entry *turn, *first_checkpoint, *last_checkpoints[2], *used_checkpoint;
 } staying;
 
 static const pruned_entry *longer(const pruned_entry *a, const pruned_entry *b)
@@ -156,40 +156,41 @@ static const pruned_entry *longer(const pruned_entry *a, const pruned_entry *b)
 
 static void choose(staying *s, const pruned_entry *entry)
 {
-    if (!entry->is_point) {
+    if (!entry->is_checkpoint) {
         s->turn = longer(s->turn, entry);
         return;
     }
-    if (s->first_point == NULL || entry->n_tokens < s->first_point->n_tokens)
-        s->first_point = entry;
-    if (longer(s->last_points[0], entry) == entry) {
-        s->last_points[1] = s->last_points[0];
-        s->last_points[0] = entry;
+    if (s->first_checkpoint == NULL || entry->n_tokens < s->first_checkpoint->n_tokens)
+        s->first_checkpoint = entry;
+    if (longer(s->last_checkpoints[0], entry) == entry) {
+        s->last_checkpoints[1] = s->last_checkpoints[0];
+        s->last_checkpoints[0] = entry;
     } else {
-        s->last_points[1] = longer(s->last_points[1], entry);
+        s->last_checkpoints[1] = longer(s->last_checkpoints[1], entry);
     }
-    if (!entry->is_spare) s->used_point = longer(s->used_point, entry);
+    if (!entry->is_spare) s->used_checkpoint = longer(s->used_checkpoint, entry);
 }
 
 static bool stays(const staying *s, const pruned_entry *entry)
 {
-    return entry == s->turn || entry == s->first_point || entry == s->last_points[0] ||
-           entry == s->last_points[1] || entry == s->used_point;
+    return entry == s->turn || entry == s->first_checkpoint || entry == s->last_checkpoints[0] ||
+           entry == s->last_checkpoints[1] || entry == s->used_checkpoint;
 }
 
-/* A point drops other points only: its turn may not come to its end. */
-static void drop_beginnings(weir_prefix *p, const weir_pruned_entry *content, bool is_point)
+/* A checkpoint drops other checkpoints only: its turn may not come to its end. */
+static void drop_beginnings(weir_prefix *p, const weir_pruned_entry *content, bool is_checkpoint)
 {
     staying s = { 0 };
     const int32_t n = content->n_tokens;
-    pruned_entry *const first = places_of(p, is_point), *const end = p->pruned + pruned_places(p);
+    pruned_entry *const first = places_of(p, is_checkpoint), *const end =
+                                                                 p->pruned + pruned_places(p);
     for (pruned_entry *t = first; t < end; t++)
         if (pruned_compare(t, &content->past, content->salt) == ALIKE &&
             pruned_begins(p, t, content->tokens, n - 1))
             choose(&s, t);
     for (pruned_entry *t = first; t < end; t++) {
         if (t->n_holds > 0 || pruned_compare(t, &content->past, content->salt) != ALIKE ||
-            stays(&s, t) || (t->n_tokens == n && t->is_point != is_point) ||
+            stays(&s, t) || (t->n_tokens == n && t->is_checkpoint != is_checkpoint) ||
             !pruned_begins(p, t, content->tokens, n))
             continue;
         drop(p, t);
@@ -216,16 +217,16 @@ static void set_name(weir_prefix *p, pruned_entry *entry, const char *name)
 static pruned_entry *take_entry(weir_prefix *p, pruned_entry *entry)
 {
     const int32_t n = p->limits.n_pruned;
-    pruned_entry *const places = places_of(p, entry->is_point);
+    pruned_entry *const places = places_of(p, entry->is_checkpoint);
     if (!find_gap(p, entry->bytes, entry->is_spare, &entry->at) && entry->is_spare) return NULL;
-    while (free_entry(p, entry->is_point) == NULL)
+    while (free_entry(p, entry->is_checkpoint) == NULL)
         if (!displace(p, places, n, entry->is_spare)) return NULL;
     while (!find_gap(p, entry->bytes, false, &entry->at))
         if (!displace(p, p->pruned, pruned_places(p), entry->is_spare)) return NULL;
-    return free_entry(p, entry->is_point);
+    return free_entry(p, entry->is_checkpoint);
 }
 
-static bool is_point(const weir_pruned_entry *content)
+static bool is_checkpoint(const weir_pruned_entry *content)
 {
     const weir_policy_history *const past = &content->past;
     const int32_t end = past->n_turns > 0 ? past->turns[past->n_turns - 1].end : 0;
@@ -242,9 +243,9 @@ pruned_entry *pruned_make(
                  policy_bytes = strlen(content->policy) + 1;
     pruned_entry made = { .n_tokens = content->n_tokens,
                           .past = content->past,
-                          .is_point = is_point(content),
+                          .is_checkpoint = is_checkpoint(content),
                           .is_spare = is_spare };
-    made.stands_for_end = made.is_point && !is_spare;
+    made.stands_for_end = made.is_checkpoint && !is_spare;
     *reason = "none is kept (kv.policy.kept = 0, or no room for any)";
     if (p->limits.n_pruned == 0) return NULL;
     *reason = "its salt is too long";
@@ -255,7 +256,7 @@ pruned_entry *pruned_make(
     );
     *reason = "it takes more memory than the pruned cache has; raise kv.policy.kept";
     if (made.bytes > p->limits.pruned_bytes) return NULL;
-    drop_beginnings(p, content, made.is_point);
+    drop_beginnings(p, content, made.is_checkpoint);
     *reason = is_spare ? "cached sequences that are continued need the memory"
                        : "another one is being saved";
     pruned_entry *const entry = take_entry(p, &made);
@@ -270,15 +271,15 @@ pruned_entry *pruned_make(
         weir_ledger_copy(p->ledger, base + made.recurrent, content->recurrent, snapshot_bytes);
     weir_table_snapshot_take(base + made.snapshot, table, p->store);
     memcpy(base + made.policy, content->policy, policy_bytes);
-    p->stats.n_pruned += !made.is_point;
-    p->stats.n_pruned_tokens += made.is_point ? 0 : made.n_tokens;
+    p->stats.n_pruned += !made.is_checkpoint;
+    p->stats.n_pruned_tokens += made.is_checkpoint ? 0 : made.n_tokens;
     return entry;
 }
 
-/* The point after these tokens, computed in the same turns: what it would hold is the same. */
-static pruned_entry *same_point(const weir_prefix *p, const weir_pruned_entry *content)
+/* The checkpoint after these tokens, computed in the same turns: what it would hold is the same. */
+static pruned_entry *same_checkpoint(const weir_prefix *p, const weir_pruned_entry *content)
 {
-    for (int32_t i = 0; is_point(content) && i < p->limits.n_pruned; i++) {
+    for (int32_t i = 0; is_checkpoint(content) && i < p->limits.n_pruned; i++) {
         pruned_entry *const t = &places_of(p, true)[i];
         if (pruned_compare(t, &content->past, content->salt) == ALIKE &&
             t->n_tokens == content->n_tokens && pruned_has_turns(t, &content->past) &&
@@ -303,7 +304,7 @@ const char *weir_pruned_insert(
                                   .state_bytes =
                                       weir_policy_run_saved_bytes(sequence->policy_run) };
     weir_policy_history_of(&content.past, sequence->policy_run);
-    pruned_entry *const same = same_point(prefix, &content);
+    pruned_entry *const same = same_checkpoint(prefix, &content);
     if (same != NULL) {
         same->last_use = ++prefix->clock;
         same->is_spare = same->is_spare && is_spare;
@@ -328,8 +329,8 @@ static bool is_entry_sound(const weir_prefix *p, const pruned_entry *entry)
     const weir_policy_history *const past = &entry->past;
     const int32_t end = past->n_turns > 0 ? past->turns[past->n_turns - 1].end : 0;
     bool is_sound = entry->at + entry->bytes <= p->limits.pruned_bytes &&
-                    entry->is_point == (entry >= places_of(p, true)) &&
-                    entry->is_point == (end < entry->n_tokens) && end <= entry->n_tokens;
+                    entry->is_checkpoint == (entry >= places_of(p, true)) &&
+                    entry->is_checkpoint == (end < entry->n_tokens) && end <= entry->n_tokens;
     for (const pruned_entry *o = p->pruned; o < entry; o++)
         is_sound = is_sound && (!pruned_is_used(o) || o->at >= entry->at + entry->bytes ||
                                 entry->at >= o->at + o->bytes);
@@ -342,8 +343,8 @@ bool pruned_is_sound(const weir_prefix *p)
     for (int32_t i = 0; i < pruned_places(p); i++) {
         const pruned_entry *const entry = &p->pruned[i];
         if (!pruned_is_used(entry)) continue;
-        n += !entry->is_point;
-        n_tokens += entry->is_point ? 0 : entry->n_tokens;
+        n += !entry->is_checkpoint;
+        n_tokens += entry->is_checkpoint ? 0 : entry->n_tokens;
         if (!is_entry_sound(p, entry)) return false;
     }
     return n == p->stats.n_pruned && n_tokens == p->stats.n_pruned_tokens;

@@ -7,18 +7,18 @@
  * which it was computed. It is found by its tokens, salt, policy with options, budget and protected
  * rows; it is continued as a whole, any number of times: pages are shared. A sequence that has not
  * lost rows yet is cached here too if its policy must observe all of it.
- *   turns    an entry is the end of a turn, or a point: its last tokens are whole chunks of a
+ *   turns    an entry is the end of a turn, or a checkpoint: its last tokens are whole chunks of a
  *            prompt that went on, so a sequence that continues it computes the rest in the chunks,
  *            and with the bits, of one that computes the whole prompt
  *   order    entries are dropped for their pages together with sequences of the tree, least
  *            recently used first
- *   memory   one block for all entries, allocated at opening, with as many places for points as for
- *            ends; an entry takes what its sequence needs. One that does not fit displaces spare
- *            entries, then others, least recently used first; a spare one only spare ones. One that
- *            never fits is not cached. An entry that is continued is not spare any more
+ *   memory   one block for all entries, allocated at opening, with as many places for checkpoints
+ *            as for ends; an entry takes what its sequence needs. One that does not fit displaces
+ *            spare entries, then others, least recently used first; a spare one only spare ones.
+ *            One that never fits is not cached. An entry that is continued is not spare any more
  *   stay     of the entries that are prefixes of a new one: the longest end of a turn, so that the
- *            last turn can be regenerated; the first point, which other conversations share, the
- *            last two, which are of the last turn, and the last that is not spare
+ *            last turn can be regenerated; the first checkpoint, which other conversations share,
+ *            the last two, which are of the last turn, and the last that is not spare
  * Engine thread only; allocates nothing after opening. */
 #pragma once
 #include "engine/kv/prefix/prefix.h"
@@ -35,9 +35,9 @@ size_t weir_pruned_entry_bytes(
 );
 
 /* Caches the computed tokens of a sequence whose rows are committed and to which its policy was
- * applied: as the end of a turn if its policy's turn has ended, else as a point. name: may be NULL;
- * an entry that had it loses it, and one that has a name is not spare. Returns NULL, or why it was
- * not cached; static text. */
+ * applied: as the end of a turn if its policy's turn has ended, else as a checkpoint. name: may be
+ * NULL; an entry that had it loses it, and one that has a name is not spare. Returns NULL, or why
+ * it was not cached; static text. */
 const char *weir_pruned_insert(
     weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, const char *name,
     bool is_spare
@@ -47,7 +47,7 @@ const char *weir_pruned_insert(
  * cached entry that is a prefix of it, leaving at least one token to compute. `again`: it was
  * computed before, in the turns that its policy recorded; an entry with other turns does not
  * match. is_left: a turn that begins like it went on otherwise after n_matched tokens.
- * is_rewritten: it continues a point that was not spare, in place of the end of its turn. */
+ * is_rewritten: it continues a checkpoint that was not spare, in place of the end of its turn. */
 weir_prefix_hit weir_pruned_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, bool again
 );

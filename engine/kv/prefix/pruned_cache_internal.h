@@ -14,16 +14,16 @@ struct pruned_entry {
     /* Offsets; policy: its text. */
     size_t recurrent, snapshot, policy, state, state_bytes;
     int32_t n_tokens, n_holds;
-    bool is_point; /* its last tokens are of a prompt that went on */
+    bool is_checkpoint; /* its last tokens are of a prompt that went on */
     bool is_spare;
-    bool stands_for_end; /* a point that was not spare when it was inserted */
+    bool stands_for_end; /* a checkpoint that was not spare when it was inserted */
     uint64_t last_use;
     weir_policy_history past;
     /* name "": none. */
     char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
 };
 
-/* The first n_pruned are ends of turns, those after them, as many, are points. */
+/* The first n_pruned are ends of turns, those after them, as many, are checkpoints. */
 static inline int32_t pruned_places(const weir_prefix *p)
 {
     return p->pruned != NULL ? 2 * p->limits.n_pruned : 0;

@@ -1,5 +1,5 @@
 /* engine/kv/prefix/pruned_files.c - entries of the pruned cache that are written to files or were
- * read from one. Points are not: a file has the end of a turn. */
+ * read from one. Checkpoints are not: a file has the end of a turn. */
 #include "engine/kv/prefix/pruned_cache_internal.h"
 
 static pruned_entry *find_queried(const weir_prefix *p, const weir_pruned_query *query)

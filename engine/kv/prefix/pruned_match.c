@@ -82,7 +82,7 @@ static pruned_entry *find(const weir_prefix *p, const search *s, weir_prefix_hit
                 "or a chunk of its prompt was kept, and the nearest one differs here";
         }
         if (same == n && (best == NULL || n > best->n_tokens)) best = entry;
-        if (same < n && same < s->most && !entry->is_point && same > left) left = same;
+        if (same < n && same < s->most && !entry->is_checkpoint && same > left) left = same;
     }
     hit->is_left = left > 0 && left == hit->n_matched;
     return best;
@@ -136,7 +136,7 @@ weir_prefix_hit weir_pruned_match(
     entry->is_spare = false;
     hit.n_rows = entry->n_tokens;
     hit.is_rewritten = entry->stands_for_end;
-    if (entry->is_point) {
+    if (entry->is_checkpoint) {
         hit.reason = "the prompt of a cached sequence is continued after one of its chunks";
     } else {
         hit.n_matched = entry->n_tokens;

@@ -162,9 +162,9 @@ int32_t prefix_next_state(const weir_prefix *p, weir_state_rank rank)
     const int32_t n_ends = p->n_ordered[WEIR_STATE_PAST] + p->n_ordered[WEIR_STATE_LAST];
     const bool is_end = rank >= WEIR_STATE_PAST,
                ends_go = is_end ? n_ends >= most_ends(p) : n_ends > most_ends(p);
-    const int32_t point = prefix_first_state(p, WEIR_STATE_POINT),
+    const int32_t checkpoint = prefix_first_state(p, WEIR_STATE_CHECKPOINT),
                   end = ends_go || is_end ? first_end(p) : NONE;
-    return end != NONE && (ends_go || point == NONE) ? end : point;
+    return end != NONE && (ends_go || checkpoint == NONE) ? end : checkpoint;
 }
 
 static int32_t count_before(

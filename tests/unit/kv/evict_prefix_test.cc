@@ -171,7 +171,7 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
         case 6:
         case 7:
             if (s.n_computed == 0 || random_() % 2 == 0) break;
-            if (random_() % 2 == 0 && /* else a point, if it has computed more since */
+            if (random_() % 2 == 0 && /* else a checkpoint, if it has computed more since */
                 !weir_policy_run_turn(s.policy_run, s.n_computed, s.n_computed))
                 break;
             weir_policy_run_advance(s.policy_run, 0, s.n_computed);

@@ -241,7 +241,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     weir_prefix *prefix_ = nullptr;
     int64_t n_pages_ = 0;
     int32_t n_cold_ = 0; // states on disk
-    weir_state_rank rank_ = WEIR_STATE_POINT; // of kept states
+    weir_state_rank rank_ = WEIR_STATE_CHECKPOINT; // of kept states
     bool demotes_ = false; // they do
     int64_t turn_ = 0;
     weir_error error_ = {};

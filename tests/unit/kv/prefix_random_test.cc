@@ -97,7 +97,7 @@ class RandomTree : public Prefix {
     {
         const int32_t next = prefix_reference::next_entry(prefix_, rank);
         const int64_t n = weir_prefix_stats_of(prefix_).n_snapshots;
-        // The end of a turn that cannot be written now does not go for a point.
+        // The end of a turn that cannot be written now does not go for a checkpoint.
         const bool stays = next != NONE && prefix_->tier != nullptr && rank < WEIR_STATE_PAST &&
                            prefix_->entries[next].rank >= WEIR_STATE_PAST &&
                            !prefix_may_move(prefix_, false);

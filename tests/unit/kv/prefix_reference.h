@@ -157,8 +157,8 @@ inline int32_t next_entry(const weir_prefix *p, weir_state_rank rank)
 {
     if (prefix_free_states(p) > 0) return NONE;
     const int32_t spare = first_entry(p, WEIR_STATE_SPARE),
-                  point = first_entry(p, WEIR_STATE_POINT), past = first_entry(p, WEIR_STATE_PAST),
-                  last = first_entry(p, WEIR_STATE_LAST);
+                  checkpoint = first_entry(p, WEIR_STATE_CHECKPOINT),
+                  past = first_entry(p, WEIR_STATE_PAST), last = first_entry(p, WEIR_STATE_LAST);
     const int32_t n_last = count_entries(p, WEIR_STATE_LAST),
                   n_past = count_entries(p, WEIR_STATE_PAST) - n_last;
     if (spare != NONE || rank == WEIR_STATE_SPARE) return spare;
@@ -167,7 +167,7 @@ inline int32_t next_entry(const weir_prefix *p, weir_state_rank rank)
     int32_t end = n_past >= reserved_states(p) ? past : last;
     if (end == NONE) end = past != NONE ? past : last;
     if (ends_go && end != NONE) return end;
-    return point == NONE && is_end ? end : point;
+    return checkpoint == NONE && is_end ? end : checkpoint;
 }
 inline bool has_states_before(const weir_prefix *p, int32_t n_states, int32_t entry_index)
 {

@@ -160,14 +160,14 @@ TEST_P(Prefix, PinnedStatesAreNotTaken)
     }
     float *lent[2];
     for (float *&state : lent)
-        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr);
-    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr)
+        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0), nullptr);
+    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0), nullptr)
         << "the other two are pinned";
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
     weir_prefix_unpin(prefix_, marks, 2);
     for (float *&state : lent)
-        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr);
-    float *const third = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
+        ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0), nullptr);
+    float *const third = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0);
     EXPECT_NE(third, nullptr);
     weir_prefix_release_snapshot(prefix_, third);
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
@@ -195,8 +195,8 @@ TEST_P(Prefix, PinnedStatesOutliveTheirSequence)
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 4)));
     sound();
     std::vector<float *> lent;
-    for (float *state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
-         state != nullptr; state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0))
+    for (float *state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0);
+         state != nullptr; state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0))
         lent.push_back(state);
     EXPECT_EQ(lent.size(), 2u) << "two are pinned";
     for (float *const state : lent) memset(state, 0, state_bytes);
@@ -204,7 +204,7 @@ TEST_P(Prefix, PinnedStatesOutliveTheirSequence)
     memcpy(&value, marks[0].state, sizeof value);
     EXPECT_EQ(value, digest(a.data(), 30));
     weir_prefix_unpin(prefix_, marks, 2);
-    float *const freed = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
+    float *const freed = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0);
     EXPECT_EQ(freed, marks[0].state);
     lent.push_back(freed);
     for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);

@@ -66,12 +66,12 @@ class PrefixStates : public Prefix {
 TEST_P(PrefixStates, WhatCostsLeastToComputeGoesFirst)
 {
     open(400, 100, 4);
-    keep_as(WEIR_STATE_POINT, tokens(256), { 64, 96, 250 }); // costs 64, 32, 154 and 6 tokens
-    take_one(WEIR_STATE_POINT);
+    keep_as(WEIR_STATE_CHECKPOINT, tokens(256), { 64, 96, 250 }); // costs 64, 32, 154 and 6 tokens
+    take_one(WEIR_STATE_CHECKPOINT);
     EXPECT_EQ(rows(tokens(256)), 250);
-    take_one(WEIR_STATE_POINT);
+    take_one(WEIR_STATE_CHECKPOINT);
     EXPECT_EQ(rows(tokens(249)), 64) << "the one at 96";
-    take_one(WEIR_STATE_POINT);
+    take_one(WEIR_STATE_CHECKPOINT);
     EXPECT_EQ(rows(tokens(249)), 0) << "the one at 64";
     EXPECT_EQ(rows(tokens(256)), 250);
 }
@@ -80,11 +80,11 @@ TEST_P(PrefixStates, WhatCostsLeastToComputeGoesFirst)
 TEST_P(PrefixStates, AStateCostsMoreWithoutTheOneBefore)
 {
     open(400, 100, 3);
-    keep_as(WEIR_STATE_POINT, tokens(128, 1), { 64 });
-    keep_as(WEIR_STATE_POINT, tokens(100, 2));
-    take_one(WEIR_STATE_POINT);
+    keep_as(WEIR_STATE_CHECKPOINT, tokens(128, 1), { 64 });
+    keep_as(WEIR_STATE_CHECKPOINT, tokens(100, 2));
+    take_one(WEIR_STATE_CHECKPOINT);
     EXPECT_EQ(rows(tokens(64, 1)), 0) << "of equal ones that at the lower entry";
-    take_one(WEIR_STATE_POINT);
+    take_one(WEIR_STATE_CHECKPOINT);
     EXPECT_EQ(rows(tokens(100, 2)), 0) << "128 is more than 100";
     EXPECT_EQ(rows(tokens(128, 1)), 128);
 }
@@ -92,27 +92,27 @@ TEST_P(PrefixStates, AStateCostsMoreWithoutTheOneBefore)
 TEST_P(PrefixStates, AnExpensiveOneGoesIfOthersAreUsed)
 {
     open(400, 100, 2);
-    keep_as(WEIR_STATE_POINT, tokens(200, 1));
+    keep_as(WEIR_STATE_CHECKPOINT, tokens(200, 1));
     int n = 0;
     for (int seed = 2; rows(tokens(200, 1)) > 0 && n < 20; seed++, n++)
-        keep_as(WEIR_STATE_POINT, tokens(64, seed));
+        keep_as(WEIR_STATE_CHECKPOINT, tokens(64, seed));
     EXPECT_EQ(n, 5) << "after states of 192 tokens went";
 }
 
 TEST_P(PrefixStates, EndsOfTurnsStayAndPastOnesGoBeforeLastOnes)
 {
-    open(400, 100, 6); // one for points, one for past ends
+    open(400, 100, 6); // one for checkpoints, one for past ends
     keep_as(WEIR_STATE_LAST, tokens(64, 1));
     keep_as(WEIR_STATE_LAST, tokens(300, 1)); // goes on: the first end is past
     for (const int seed : { 2, 3, 4 }) keep_as(WEIR_STATE_LAST, tokens(10, seed));
-    keep_as(WEIR_STATE_POINT, tokens(500, 5));
+    keep_as(WEIR_STATE_CHECKPOINT, tokens(500, 5));
     take_one(WEIR_STATE_LAST);
     EXPECT_EQ(rows(tokens(300, 1)), 300);
     EXPECT_EQ(rows(tokens(299, 1)), 0) << "it was past";
-    EXPECT_EQ(rows(tokens(500, 5)), 500) << "points have one";
+    EXPECT_EQ(rows(tokens(500, 5)), 500) << "checkpoints have one";
     EXPECT_EQ(rows(tokens(10, 2)), 10);
-    keep_as(WEIR_STATE_POINT, tokens(400, 6));
-    EXPECT_EQ(rows(tokens(500, 5)), 0) << "of points";
+    keep_as(WEIR_STATE_CHECKPOINT, tokens(400, 6));
+    EXPECT_EQ(rows(tokens(500, 5)), 0) << "of checkpoints";
     for (const int seed : { 2, 3, 4 }) EXPECT_EQ(rows(tokens(10, seed)), 10);
 }
 
@@ -120,7 +120,7 @@ TEST_P(PrefixStates, EndsOfTurnsStayAndPastOnesGoBeforeLastOnes)
 TEST_P(PrefixStates, AnAnswerThatIsNotContinuedGoesFirst)
 {
     open(400, 100, 6);
-    keep_as(WEIR_STATE_POINT, tokens(100), {}, 7); // where the answer begins
+    keep_as(WEIR_STATE_CHECKPOINT, tokens(100), {}, 7); // where the answer begins
     keep_as(WEIR_STATE_LAST, tokens(150), {}, 7);
     Tokens other = tokens(180);
     for (size_t i = 100; i < other.size(); i++) other[i] = -1;
@@ -132,7 +132,7 @@ TEST_P(PrefixStates, AnAnswerThatIsNotContinuedGoesFirst)
     EXPECT_FALSE(weir_prefix_match(prefix_, &s, nullptr, 99).is_rewritten);
     weir_kv_sequence_close(&s);
     for (int seed = 2; seed < 6; seed++) keep_as(WEIR_STATE_LAST, tokens(10, seed));
-    take_one(WEIR_STATE_POINT);
+    take_one(WEIR_STATE_CHECKPOINT);
     EXPECT_EQ(rows(tokens(150)), 100) << "the answer's end went";
     s = sequence(tokens(180));
     EXPECT_FALSE(weir_prefix_match(prefix_, &s, nullptr, 180).is_rewritten) << "it goes on";
@@ -240,7 +240,7 @@ TEST_P(ColdStates, OnDiskAndBack)
 }
 
 // The disk takes its time: the state is matched in its memory, another one has memory already, and
-// a third end of a turn loses what is worth least. A point waits for nothing and takes no end.
+// a third end of a turn loses what is worth least. A checkpoint waits for nothing and takes no end.
 TEST_P(ColdStates, AWriteThatWaitsStopsNothing)
 {
     open_cold(3);
@@ -255,7 +255,7 @@ TEST_P(ColdStates, AWriteThatWaitsStopsNothing)
     for (const int seed : { 1, 2, 3, 4, 5 }) EXPECT_EQ(look(seed).n_rows, 100);
     weir_prefix_leave_disk(prefix_, 20);
     EXPECT_EQ(look(1).n_rows, 100) << "it cannot be dropped yet";
-    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0), nullptr);
+    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0), nullptr);
     keep_last(6);
     EXPECT_EQ(stats().n_snapshots, 5);
     EXPECT_EQ(look(3).n_rows, 0) << "dropped";
@@ -328,12 +328,12 @@ TEST_P(ColdStates, APromptComesAgainUntilItsTurnIsContinued)
     for (const bool is_continued : { false, true }) {
         open_cold(3);
         demotes_ = true;
-        keep_as(WEIR_STATE_POINT, tokens(60, 1), {}, 7);
+        keep_as(WEIR_STATE_CHECKPOINT, tokens(60, 1), {}, 7);
         demotes_ = false;
         keep_as(WEIR_STATE_LAST, tokens(100, 1), {}, 7);
         if (is_continued) EXPECT_EQ(look(1).n_rows, 100);
         for (const int seed : { 2, 3, 4 }) keep_last(seed);
-        keep_as(WEIR_STATE_POINT, tokens(80, 9));
+        keep_as(WEIR_STATE_CHECKPOINT, tokens(80, 9));
         end_moves();
         EXPECT_EQ(stats().snapshots_out, is_continued ? 2 : 3) << "text 1 and 2, and the prompt";
         EXPECT_EQ(rows(tokens(60, 1)), is_continued ? 0 : 60);
@@ -352,7 +352,7 @@ TEST_P(ColdStates, WhatIsReadMayBeDropped)
 {
     for (const bool fails : { false, true }) {
         open_cold(3);
-        keep_as(WEIR_STATE_POINT, tokens(40, 1));
+        keep_as(WEIR_STATE_CHECKPOINT, tokens(40, 1));
         for (const int seed : { 1, 2, 3, 4 }) keep_last(seed);
         ASSERT_EQ(stats().n_cold_snapshots, 2);
         hang(support::all_reads_gate);

@@ -119,7 +119,7 @@ TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
     std::vector<weir_prefix_snapshot> marks;
     for (const int32_t at : { 30, 64, 90 }) {
         if (!has_states()) continue;
-        float *const state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
+        float *const state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0);
         put_state(state, s, at);
         marks.push_back({ at, state });
     }
@@ -207,7 +207,7 @@ TEST_P(Prefix, RandomSchedules)
                        (weir_prefix_reclaim(prefix_, others(4 * 6)) && compute(&s, end));
                 float *const state =
                     room && has_states() && pick(2)
-                        ? weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0)
+                        ? weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0)
                         : nullptr;
                 if (state != nullptr) put_state(state, s, end);
                 if (state != nullptr) marks.push_back({ end, state });
@@ -285,7 +285,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             weir_prefix_snapshot mark = { l.sequence.n_computed / 64 * 64, nullptr };
             if (!whole && !is_paged()) mark.at = l.sequence.n_computed;
             if (has_states() && mark.at > 0)
-                mark.state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
+                mark.state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0);
             if (mark.state != nullptr) put_state(mark.state, l.sequence, mark.at);
             const int32_t left = weir_prefix_insert(
                 prefix_, &l.sequence, l.salt.c_str(), &mark, mark.state != nullptr, whole
@@ -368,7 +368,7 @@ TEST_P(Prefix, AUsedStateStays)
     if (!has_states()) return;
     for (const int seed : { 1, 2, 3 }) keep(tokens(64, seed), nullptr);
     EXPECT_EQ(take(tokens(64, 1), nullptr).n_rows, 64);
-    float *const taken = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_POINT, 0);
+    float *const taken = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0);
     ASSERT_NE(taken, nullptr);
     EXPECT_EQ(take(tokens(64, 1), nullptr).n_rows, 64);
     EXPECT_EQ(take(tokens(64, 2), nullptr).n_rows, 0);

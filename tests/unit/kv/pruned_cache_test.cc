@@ -7,7 +7,7 @@
 namespace evict {
 namespace {
 
-enum Kind { END, POINT };
+enum Kind { END, CHECKPOINT };
 
 class PrunedCache : public Tiers {
   protected:
@@ -67,8 +67,8 @@ TEST_P(PrunedCache, SpareEntriesGoFirst)
 {
     start(5);
     EXPECT_EQ(keep(END, 100, false, 1), nullptr);
-    EXPECT_EQ(keep(POINT, 128, true, 2), nullptr);
-    EXPECT_EQ(keep(POINT, 128, true, 3), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, true, 2), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, true, 3), nullptr);
     EXPECT_EQ(use(200, 3).n_rows, 128) << "not spare any more";
     EXPECT_TRUE(weir_pruned_drop_oldest(prefix_));
     EXPECT_EQ(use(200, 2).n_rows, 0);
@@ -89,7 +89,7 @@ TEST_P(PrunedCache, PagesAreOfWhatWasUsedLeastRecently)
     (void)weir_prefix_insert(prefix_, s, nullptr, nullptr, 0, false);
     watched_.clear(s);
     EXPECT_EQ(keep(END, 100, false, 1), nullptr);
-    EXPECT_EQ(keep(POINT, 128, true, 2), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, true, 2), nullptr);
     const auto reclaim_one = [&] {
         weir_kv_pages wanted = weir_kv_store_free(store_);
         wanted.others[0]++;
@@ -108,14 +108,14 @@ TEST_P(PrunedCache, PagesAreOfWhatWasUsedLeastRecently)
 TEST_P(PrunedCache, SpareEntriesTakeOnlyTheRoomOfSpareOnes)
 {
     start(2);
-    EXPECT_EQ(keep(POINT, 128, false, 1), nullptr);
-    EXPECT_EQ(keep(POINT, 128, true, 2), nullptr);
-    EXPECT_EQ(keep(POINT, 128, true, 3), nullptr) << "in place of the other spare one";
+    EXPECT_EQ(keep(CHECKPOINT, 128, false, 1), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, true, 2), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, true, 3), nullptr) << "in place of the other spare one";
     EXPECT_EQ(use(200, 2).n_rows, 0);
     EXPECT_EQ(use(200, 3).n_rows, 128);
-    EXPECT_NE(keep(POINT, 128, true, 4), nullptr) << "none is spare";
+    EXPECT_NE(keep(CHECKPOINT, 128, true, 4), nullptr) << "none is spare";
     EXPECT_EQ(use(200, 1).n_rows, 128);
-    EXPECT_EQ(keep(POINT, 128, false, 4), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, false, 4), nullptr);
     EXPECT_EQ(use(200, 3).n_rows, 0) << "the least recently used one";
     EXPECT_EQ(use(200, 1).n_rows, 128);
     EXPECT_EQ(keep(END, 100, false, 5), nullptr);
@@ -128,31 +128,31 @@ TEST_P(PrunedCache, OfTheBeginningsOfASequenceFewStay)
     start(8);
     EXPECT_EQ(keep(END, 90, false), nullptr);
     EXPECT_EQ(keep(END, 110, false), nullptr);
-    EXPECT_EQ(keep(POINT, 64, true), nullptr);
-    EXPECT_EQ(keep(POINT, 128, true), nullptr);
-    EXPECT_EQ(keep(POINT, 192, false), nullptr);
-    EXPECT_EQ(keep(POINT, 224, true), nullptr);
-    EXPECT_EQ(keep(POINT, 256, true), nullptr);
-    EXPECT_EQ(keep(POINT, 320, true), nullptr);
-    EXPECT_EQ(keep(POINT, 320, true), nullptr) << "is there";
-    EXPECT_EQ(weir_prefix_stats_of(prefix_).n_pruned, 2) << "points drop no ends";
+    EXPECT_EQ(keep(CHECKPOINT, 64, true), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, true), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 192, false), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 224, true), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 256, true), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 320, true), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 320, true), nullptr) << "is there";
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).n_pruned, 2) << "checkpoints drop no ends";
     EXPECT_EQ(keep(END, 330, false), nullptr);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).n_pruned, 2);
     EXPECT_EQ(use(400).n_rows, 330);
-    EXPECT_EQ(use(330).n_rows, 320) << "the last point";
+    EXPECT_EQ(use(330).n_rows, 320) << "the last checkpoint";
     EXPECT_EQ(use(320).n_rows, 256) << "the one before";
     EXPECT_EQ(use(256).n_rows, 192) << "the last one that was not spare";
     EXPECT_EQ(use(192).n_rows, 110) << "the end before";
-    EXPECT_EQ(use(110).n_rows, 64) << "the first point";
+    EXPECT_EQ(use(110).n_rows, 64) << "the first checkpoint";
     EXPECT_EQ(use(100, 7).n_rows, 64) << "also of another conversation";
 }
 
 TEST_P(PrunedCache, ATurnThatGoesOnOtherwiseIsLeft)
 {
     start(5);
-    EXPECT_EQ(keep(POINT, 64, true), nullptr);
-    EXPECT_EQ(keep(POINT, 128, true), nullptr);
-    EXPECT_FALSE(use(200).is_left) << "points are not left";
+    EXPECT_EQ(keep(CHECKPOINT, 64, true), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, true), nullptr);
+    EXPECT_FALSE(use(200).is_left) << "checkpoints are not left";
     EXPECT_FALSE(use(200).is_rewritten);
     EXPECT_EQ(keep(END, 180, false), nullptr);
     EXPECT_FALSE(use(200).is_left);
@@ -162,7 +162,7 @@ TEST_P(PrunedCache, ATurnThatGoesOnOtherwiseIsLeft)
     EXPECT_FALSE(hit.is_rewritten);
     EXPECT_EQ(hit.n_rows, 64);
     EXPECT_EQ(hit.n_matched, 64);
-    EXPECT_EQ(keep(POINT, 128, false), nullptr);
+    EXPECT_EQ(keep(CHECKPOINT, 128, false), nullptr);
     EXPECT_TRUE(use(150).is_rewritten) << "in place of an end";
     EXPECT_FALSE(use(200).is_rewritten) << "continues the end";
 }

@@ -84,7 +84,8 @@ TEST_P(Shapes, TwentyConversationsOfThreeTurnsWithoutTheirThoughts)
 }
 
 /* Policies that observe all of a prompt, or evict within it, and others: at most a chunk more. A
- * prompt that goes back to an earlier turn than the last is computed from the first point on. */
+ * prompt that goes back to an earlier turn than the last is computed from the first checkpoint
+ * on. */
 TEST_P(Shapes, WithAPolicyAtMostAChunkMore)
 {
     const std::vector<std::string> policies[] = {

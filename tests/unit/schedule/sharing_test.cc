@@ -190,7 +190,7 @@ TEST_F(Sharing, SixteenEqualPromptsCostOne)
 }
 
 /* Policies that need no more than rows or the last queries take rows of the tree, others a
- * point. */
+ * checkpoint. */
 TEST_F(Sharing, EqualPromptsUnderAPolicyAreComputedOnce)
 {
     enum { N = 4, ROWS = 700, ANSWER = 4, WINDOW = 8 };

@@ -169,8 +169,8 @@ TEST_F(Thoughts, AfterAnAnswerThatWasCancelled)
     }
 }
 
-// The last chunk before the first message ends at a point that all of them continue, and that none
-// of them drops.
+// The last chunk before the first message ends at a checkpoint that all of them continue, and that
+// none of them drops.
 TEST_F(Thoughts, ConversationsShareTheSystemPrompt)
 {
     for (const int method : { 1, 2 }) {
@@ -304,8 +304,8 @@ TEST_F(Thoughts, PointsGoWhenMemoryIsShort)
     }
 }
 
-// A pool that holds too little for all: preempted turns come to the same answers, whether the point
-// that they continued is still there or not.
+// A pool that holds too little for all: preempted turns come to the same answers, whether the
+// checkpoint that they continued is still there or not.
 TEST_F(Thoughts, PreemptedTurnsAnswerAlike)
 {
     enum { TALKS = 3 };
