@@ -22,11 +22,11 @@ int64_t plan_runs_for(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages, int64_t window
 )
 {
-    enum { TEXTS = 4 };
+    enum { SEQUENCES = 4 };
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1),
                   runs = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     return per_block > 0 ? n_pages / per_block
-                         : weir_min(TEXTS * plan->facts.n_slots * runs, INT32_MAX / 2);
+                         : weir_min(SEQUENCES * plan->facts.n_slots * runs, INT32_MAX / 2);
 }
 
 /* Bytes of the pool's metadata, with at most n_cold cold pages and n_sinks sink pages, and of
@@ -164,7 +164,7 @@ static int64_t sink_bytes(const weir_plan_parts *parts, int64_t metadata)
 
 /* Sink blocks that a sequence can have, of those configured, if there are `budget` of them for all
  * sequences. */
-static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t budget)
+static int64_t sequence_sinks(const weir_plan *plan, int64_t asked, int64_t budget)
 {
     return weir_min(asked, budget / sink_blocks(plan, 1, 0));
 }
@@ -197,7 +197,7 @@ static found blocks_in(
 )
 {
     const int64_t sinks = weir_min(budget / sink_bytes(parts, metadata), of->numbers);
-    found f = { .n_sinks = text_sinks(plan, of->asked, sinks) };
+    found f = { .n_sinks = sequence_sinks(plan, of->asked, sinks) };
     const int64_t most = (of->numbers - sink_blocks(plan, f.n_sinks, 0)) * BLOCKS_PER_TEXT /
                          (BLOCKS_PER_TEXT + f.n_sinks);
     if (f.n_sinks == of->asked)

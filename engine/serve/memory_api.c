@@ -4,7 +4,7 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/kv_out.h"
 
-/* A tier without a cap has no headroom to report. */
+/* A tier without a cap has no available bytes to report. */
 static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir_tier tier)
 {
     const size_t cap = state->cap[tier], total = state->total[tier];
@@ -13,7 +13,7 @@ static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir
     weir_json_put_integer(json, "cap", (int64_t)cap);
     weir_json_put_integer(json, "used", (int64_t)total);
     weir_json_put_integer(json, "peak", (int64_t)state->peak[tier]);
-    weir_json_put_integer(json, "head_room", (int64_t)(cap > total ? cap - total : 0));
+    weir_json_put_integer(json, "available", (int64_t)(cap > total ? cap - total : 0));
     weir_json_key(json, "accounts");
     weir_json_open(json, '{');
     for (int account = 0; account < WEIR_ACCOUNT_COUNT; account++)
@@ -179,16 +179,16 @@ static weir_status write_all(
     weir_json_put_integer(&json, "tokens", stats.kept_tokens);
     weir_json_put_integer(&json, "bytes", stats.kept_bytes);
     weir_json_put_integer(&json, "states", stats.kept_states);
-    weir_json_put_integer(&json, "policy_texts", stats.kept_pruned_sequences);
+    weir_json_put_integer(&json, "policy_sequences", stats.kept_pruned_sequences);
     weir_json_put_integer(&json, "policy_tokens", stats.kept_pruned_tokens);
     weir_json_put_integer(&json, "dropped_tokens", stats.dropped_tokens);
     weir_json_put_integer(&json, "unsaved_tokens", stats.unsaved_tokens);
-    weir_json_put_integer(&json, "saved_texts", stats.saved_sequences);
+    weir_json_put_integer(&json, "saved_sequences", stats.saved_sequences);
     weir_json_put_integer(&json, "saved_tokens", stats.saved_tokens);
     weir_json_put_integer(&json, "save_failures", stats.save_failures);
     weir_json_put_integer(&json, "saves_given_up", stats.saves_given_up);
-    weir_json_put_integer(&json, "replaced_texts", stats.replaced_sequences);
-    weir_json_put_integer(&json, "found_texts", stats.found_sequences);
+    weir_json_put_integer(&json, "replaced_sequences", stats.replaced_sequences);
+    weir_json_put_integer(&json, "found_sequences", stats.found_sequences);
     weir_json_put_integer(&json, "found_tokens", stats.found_tokens);
     weir_json_close(&json, '}');
     weir_json_put_integer(&json, "preemptions", stats.preemptions);

@@ -236,7 +236,7 @@ static weir_status write_own(
         (double)stats->cold_states
     ));
     WEIR_TRY(sample(
-        w, "kept_policy_texts", "gauge", "Finished sequences with a KV policy in the cache.",
+        w, "kept_policy_sequences", "gauge", "Finished sequences with a KV policy in the cache.",
         (double)stats->kept_pruned_sequences
     ));
     WEIR_TRY(sample(

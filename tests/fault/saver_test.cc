@@ -46,8 +46,8 @@ class Saver : public support::Folder {
 TEST_F(Saver, EveryFileCallFails)
 {
     start("tq");
-    const auto text = prompt(1, LONG);
-    const auto first = run(text);
+    const auto tokens = prompt(1, LONG);
+    const auto first = run(tokens);
     const fault_plan none = { FAULT_NOTHING, FAULT_ONCE, -1 };
     (void)press(none);
     ASSERT_GT(stats().saved_sequences, 0) << "the saver does not save";
@@ -68,8 +68,8 @@ TEST_F(Saver, EveryFileCallFails)
         }
     EXPECT_GT(n_hit, 3 * static_cast<size_t>(n));
     EXPECT_GT(n_failures, 0u);
-    weir_sessions_recall(sessions_, text.data(), LONG, nullptr);
-    EXPECT_EQ(run(text), first);
+    weir_sessions_recall(sessions_, tokens.data(), LONG, nullptr);
+    EXPECT_EQ(run(tokens), first);
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 

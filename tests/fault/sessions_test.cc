@@ -154,7 +154,7 @@ TEST_F(Sessions, SaveAndRestoreTheRecentOnes)
     every_call(restoring);
 }
 
-/* The only place of the folder: the new text takes it when its file is whole, not before. */
+/* The only place of the folder: the new sequence takes it when its file is whole, not before. */
 TEST_F(Sessions, AnAutomaticFileStaysUntilItsSuccessorIsThere)
 {
     start("tq", { "sessions.limit=1" });

@@ -259,8 +259,8 @@ std::vector<Case> attention_benches(weir_op op)
                                    WEIR_KV_Q4_0, WEIR_KV_FP8_E4M3, WEIR_KV_KIVI4 })
             for (const Span span : { Span{ 1, 32768 }, Span{ 512, 4096 } })
                 cases.push_back(attention({ span }, { 8, { 2, 256, 256, format, format } }));
-        // plain and differential (twice the query heads) over the same rows: a text out of cache,
-        // CoDA's states, its blocks
+        // plain and differential (twice the query heads) over the same rows: a sequence out of
+        // cache, CoDA's states, its blocks
         for (const int64_t n_heads : { 32, 64 }) {
             const Kv wide = { 8, 128, 128, WEIR_KV_F16, WEIR_KV_F16 };
             for (const Span &span :

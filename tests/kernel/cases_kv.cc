@@ -56,8 +56,8 @@ Case kv_read(Spans spans, Kv kv)
              row_work(spans, kv) };
 }
 
-// One text of n_rows in each segment, of which each head keeps every row with this probability in
-// percent, and all of its first n_first.
+// One sequence of n_rows in each segment, of which each head keeps every row with this probability
+// in percent, and all of its first n_first.
 Case kv_compact(const std::vector<int32_t> &n_rows, Kv kv, uint32_t percent, int32_t n_first)
 {
     std::string name =

@@ -35,8 +35,8 @@ Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared);
 // in open too.
 enum class Use { Write, Read, Attend };
 
-// Pages for all heads of each span. Of long texts only the first pages and the last are made, the
-// others are copies.
+// Pages for all heads of each span. Of long sequences only the first pages and the last are made,
+// the others are copies.
 weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use use);
 
 // Every format on a width that it takes, K and V alike, and some mixed; rows that end within a

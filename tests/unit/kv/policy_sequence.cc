@@ -318,7 +318,7 @@ void Sequence::within(
     policy_call_open(&call, scratch_at_);
     const policy_head where = policy_head_at(&call, layer, head);
     if (where.n < policy_->layout.least_rows)
-        throw std::runtime_error("the text is too short for the policy's options");
+        throw std::runtime_error("the sequence is too short for the policy's options");
     if (body(&call, &where) != WEIR_OK) throw std::runtime_error(error.text);
 }
 

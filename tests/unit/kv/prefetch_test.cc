@@ -214,7 +214,7 @@ TEST_F(Prefetch, NothingOnDiskIsNothingToDo)
     view(0, 0, 1);
     EXPECT_FALSE(weir_kv_prefetch_begin(prefetch_, store_, 1));
     add(300, [](int64_t block) { return block < 2; });
-    EXPECT_FALSE(weir_kv_prefetch_begin(prefetch_, store_, 1)) << "another text's blocks are";
+    EXPECT_FALSE(weir_kv_prefetch_begin(prefetch_, store_, 1)) << "another sequence's blocks are";
     const char *why;
     EXPECT_FALSE(weir_kv_prefetch_failed(prefetch_, 0, &why));
 }

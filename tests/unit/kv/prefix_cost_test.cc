@@ -48,7 +48,7 @@ class PrefixCost : public ::testing::Test {
         prefix_ = nullptr;
     }
     // A sequence of its own.
-    void set_text(int32_t number, int32_t n)
+    void set_tokens(int32_t number, int32_t n)
     {
         weir_kv_sequence_clear(&s_);
         s_.n_tokens = n;
@@ -68,7 +68,7 @@ class PrefixCost : public ::testing::Test {
     void fill(int n)
     {
         for (int i = 0; i < n / 10; i++) {
-            set_text(i, 640);
+            set_tokens(i, 640);
             keep();
         }
         ASSERT_EQ(weir_prefix_stats_of(prefix_).n_nodes, n);
@@ -134,7 +134,7 @@ TEST_F(PrefixCost, ANodeForANewRun)
     for (const int n : { few, many }) {
         open(n);
         fill(n + 60); // all but two nodes
-        set_text(1 << 17, 640);
+        set_tokens(1 << 17, 640);
         EXPECT_LE(visits([&] { keep(); }), 10 * 120) << "eight leaves are dropped";
         EXPECT_EQ(weir_prefix_stats_of(prefix_).n_nodes, n + 62);
         close();
@@ -153,7 +153,7 @@ TEST_F(PrefixCost, CountingPages)
             if (has_pruned) ASSERT_EQ(weir_kv_reserve_pruned(&pruned, store_, &rows), WEIR_OK);
             EXPECT_EQ(weir_kv_store_has_pruned(store_), has_pruned);
             EXPECT_LE(visits([&] { EXPECT_EQ(count(), n); }), 4) << "nothing changed";
-            set_text(n / 20, 640);
+            set_tokens(n / 20, 640);
             EXPECT_EQ(weir_prefix_match(prefix_, &s_, nullptr, 640).n_rows, 640);
             EXPECT_LE(visits([&] { EXPECT_EQ(count(), n - 10); }), 10 * 60);
             weir_kv_sequence_reset(&s_);
@@ -172,7 +172,7 @@ TEST_F(PrefixCost, FindingOneOfManyContinuations)
         std::mt19937 random(1);
         std::vector<int32_t> last;
         for (int i = 0; i < n; i++) {
-            set_text(0, 128);
+            set_tokens(0, 128);
             for (int32_t at = 100; at < 128; at++) s_.tokens[at] = (int32_t)(random() % 50'000);
             if (i == n / 2) last.assign(s_.tokens, s_.tokens + 128);
             keep();
@@ -196,7 +196,7 @@ TEST_F(PrefixCost, ContinuationsThatDifferInOneBit)
     constexpr int n_bits = 31, n = 64 * n_bits;
     open(n + 10);
     for (int i = 0; i <= n; i++) {
-        set_text(0, 64);
+        set_tokens(0, 64);
         for (int32_t at = 0; at < 64; at++) s_.tokens[at] = 0;
         if (i < n) s_.tokens[i / n_bits] = 1 << (n_bits - 1 - i % n_bits);
         keep();
@@ -217,11 +217,11 @@ TEST_F(PrefixCost, ManySalts)
 {
     open(4 * few);
     for (int i = 0; i < few; i++) {
-        set_text(1, 64);
+        set_tokens(1, 64);
         keep(("client " + std::to_string(i)).c_str());
     }
     (void)count();
-    set_text(1, 64);
+    set_tokens(1, 64);
     const auto hit = [&] { return weir_prefix_match(prefix_, &s_, "client 5000", 64).n_rows; };
     EXPECT_LE(visits([&] { EXPECT_EQ(hit(), 64); }), 150);
     close();
@@ -233,7 +233,7 @@ TEST_F(PrefixCost, States)
     for (const int32_t n : { 1000, few }) {
         open(2 * n, n);
         for (int32_t i = 0; i < n; i++) {
-            set_text(i, 128);
+            set_tokens(i, 128);
             keep(nullptr, weir_prefix_acquire_snapshot(prefix_, rank_of(i), 0));
         }
         EXPECT_EQ(weir_prefix_stats_of(prefix_).n_snapshots, n);
@@ -244,7 +244,7 @@ TEST_F(PrefixCost, States)
             EXPECT_TRUE(weir_prefix_has_free_states(prefix_, 8));
         };
         EXPECT_LE(visits(acquire), 8 * 40) << n;
-        set_text(n - 1, 128);
+        set_tokens(n - 1, 128);
         const auto rows = [&] { return weir_prefix_match(prefix_, &s_, nullptr, 128).n_rows; };
         EXPECT_LE(visits([&] { EXPECT_EQ(rows(), 128); }), 150) << n;
         close();
@@ -311,10 +311,10 @@ TEST_F(PrefixCost, SearchingWhatWillBeDropped)
             open(n, states_are_short ? 2 : 0);
             fill(n);
             for (int i = 0; i < n / 10 - 1; i++) {
-                set_text(i, 640);
+                set_tokens(i, 640);
                 weir_prefix_mark_saved(prefix_, s_.tokens, 640, 640, nullptr);
             }
-            set_text(n / 10 - 1, 640);
+            set_tokens(n / 10 - 1, 640);
             if (states_are_short)
                 keep(nullptr, weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_LAST, 1));
             EXPECT_EQ(search(!states_are_short, n), WEIR_VICTIM_FOUND);
@@ -332,9 +332,9 @@ TEST_F(PrefixCost, SearchingALongSequence)
     enum { RUNS = 2000, CALLS = 1000 };
     char salt[WEIR_PREFIX_SALT + 1];
     open(RUNS + 10, 2, false, 64 * RUNS);
-    set_text(1, 64);
+    set_tokens(1, 64);
     keep(nullptr, weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_LAST, 1));
-    set_text(2, 64 * RUNS);
+    set_tokens(2, 64 * RUNS);
     keep();
     weir_kv_sequence_clear(&s_);
     EXPECT_FALSE(weir_prefix_has_free_states(prefix_, 1));
@@ -356,7 +356,7 @@ TEST_F(PrefixCost, ReleasingWhatASequenceShares)
     for (const int n : { few, many }) {
         open(n);
         fill(n);
-        set_text(7, 640);
+        set_tokens(7, 640);
         EXPECT_EQ(weir_prefix_match(prefix_, &s_, nullptr, 639).n_rows, 639);
         EXPECT_LE(visits([&] { EXPECT_TRUE(weir_prefix_release_tail(prefix_, &s_)); }), 60);
         EXPECT_LE(visits([&] { EXPECT_TRUE(weir_prefix_release_shared(prefix_, &s_)); }), 9 * 60);

@@ -17,7 +17,7 @@ class RandomTree : public Prefix {
   protected:
     int32_t pick(int64_t n) { return (int32_t)(random_() % (uint64_t)n); }
     // Few beginnings, many continuations, which differ within a page or many pages on.
-    Tokens some_text()
+    Tokens some_tokens()
     {
         Tokens t = tokens(1 + pick(400), pick(2));
         const size_t at = (size_t)pick((int64_t)t.size());
@@ -37,7 +37,7 @@ class RandomTree : public Prefix {
     void begin()
     {
         if (live_.size() == 5) return;
-        const Tokens t = some_text();
+        const Tokens t = some_tokens();
         live_.push_back({ sequence(t), some_salt() });
         Live &l = live_.back();
         if (pick(4) == 0) return;
@@ -232,7 +232,7 @@ class RandomTree : public Prefix {
     }
     void look_up()
     {
-        const Tokens t = some_text();
+        const Tokens t = some_tokens();
         const std::string salt = some_salt();
         const int32_t n = (int32_t)t.size();
         const auto found = prefix_reference::find(prefix_, t.data(), n, salt.c_str(), n);

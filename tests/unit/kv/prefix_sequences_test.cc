@@ -22,7 +22,7 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     };
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
     EXPECT_FALSE(finds(4 * 8, 192)) << "these are free";
-    EXPECT_FALSE(finds(4 * 20, 321)) << "no text is that long";
+    EXPECT_FALSE(finds(4 * 20, 321)) << "no sequence is that long";
     ASSERT_TRUE(finds(4 * 9, 192));
     EXPECT_EQ(Tokens(s.tokens, s.tokens + s.n_tokens), tokens(320, 1));
     EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
@@ -34,7 +34,7 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_prefix_mark_saved(prefix_, s.tokens, 320, 320, salt);
     weir_kv_sequence_clear(&s);
     sound();
-    EXPECT_FALSE(finds(4 * 13, 192)) << "five blocks go before the next text";
+    EXPECT_FALSE(finds(4 * 13, 192)) << "five blocks go before the next sequence";
     ASSERT_TRUE(finds(4 * 14, 192));
     EXPECT_EQ(Tokens(s.tokens, s.tokens + s.n_tokens), tokens(320, 2));
     EXPECT_STREQ(salt, "mine");
@@ -96,7 +96,7 @@ TEST_P(Prefix, NamesStandForSequencesAndGoWithThem)
     name(b, "y");
     name(b, "x");
     EXPECT_EQ(named("x"), b);
-    EXPECT_EQ(named("y"), b) << "a text may have two names";
+    EXPECT_EQ(named("y"), b) << "a sequence may have two names";
     Tokens longer = a;
     name(a, "x");
     for (int i = 0; i < 20; i++) longer.push_back(7);

@@ -335,7 +335,8 @@ TEST_P(ColdStates, APromptComesAgainUntilItsTurnIsContinued)
         for (const int seed : { 2, 3, 4 }) keep_last(seed);
         keep_as(WEIR_STATE_CHECKPOINT, tokens(80, 9));
         end_moves();
-        EXPECT_EQ(stats().snapshots_out, is_continued ? 2 : 3) << "text 1 and 2, and the prompt";
+        EXPECT_EQ(stats().snapshots_out, is_continued ? 2 : 3)
+            << "sequences 1 and 2, and the prompt";
         EXPECT_EQ(rows(tokens(60, 1)), is_continued ? 0 : 60);
         EXPECT_EQ(take(tokens(60, 1), nullptr).n_rows, is_continued ? 0 : 60);
         end_moves();

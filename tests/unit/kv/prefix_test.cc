@@ -64,7 +64,7 @@ TEST_P(Prefix, ContinuesAtTheDeepestState)
 TEST_P(Prefix, SaysThatPagesAreContinuedWhole)
 {
     open(400, 100, 8);
-    if (!is_paged() || has_states()) GTEST_SKIP() << "of paged texts without states";
+    if (!is_paged() || has_states()) GTEST_SKIP() << "of paged sequences without states";
     keep(tokens(150), nullptr);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).n_tokens, 128);
     EXPECT_STREQ(

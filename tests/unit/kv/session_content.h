@@ -136,7 +136,7 @@ struct Content {
     }
 };
 
-/* Reads all of a file; OK only if it equals `text` (when given). */
+/* Reads all of a file; OK only if it equals `content` (when given). */
 inline weir_status read_all(
     const std::string &path, weir_error *error, const Content *content = nullptr,
     const weir_session_identity *own = nullptr

@@ -67,7 +67,7 @@ TEST_F(Tiers, LongSequencesAreReturnedInRanges)
     for (int64_t at = 0; at < two.n_rows; at += piece)
         for (int h = 0; h < n_heads; h += 64)
             ASSERT_EQ(*(char *)two.pages[h * two.capacity + at / 64], 1 + h % 7)
-                << "a page of the other text was returned";
+                << "a page of the other sequence was returned";
     expect_sound();
     weir_kv_table_close(&two, store_);
 }

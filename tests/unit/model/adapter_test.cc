@@ -132,7 +132,7 @@ TEST_F(Adapter, WithoutOneTheMixersBeginAsTheBaseModel)
     double worst = 0;
     for (size_t i = 0; i < base.size() / 2; i++)
         worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - base[i]));
-    EXPECT_LT(worst, 2e-4) << "while the ring holds all of the text";
+    EXPECT_LT(worst, 2e-4) << "while the ring holds all of the sequence";
     EXPECT_EQ(n_unused_, 0u);
 }
 

@@ -125,7 +125,7 @@ TEST_P(CodaEdges, RunsToTheEndTwiceAlike)
     for (const float x : first.logits) ASSERT_TRUE(std::isfinite(x));
     EXPECT_EQ(first.logits, again.logits);
     EXPECT_EQ(first.state, again.state);
-    EXPECT_NE(first.logits, other.logits) << "another text";
+    EXPECT_NE(first.logits, other.logits) << "another sequence";
 }
 
 const Edge edges[] = {
@@ -144,7 +144,7 @@ const Edge edges[] = {
     { "OneToken", 1, 0, 64, 16, 16, 256, "" },
     { "AsLongAsTheWindow", 32, 5, 32, 16, 16, 256, "" },
     { "OneMoreThanTheWindow", 33, 5, 32, 16, 16, 256, "" },
-    { "BlockLongerThanTheText", 64, 5, 64, 16, 16, 1024, "" },
+    { "BlockLongerThanTheSequence", 64, 5, 64, 16, 16, 1024, "" },
     { "BlocksOf64", 1024, 0, 64, 16, 16, 64, "" },
     { "BlocksOf128", 1024, 0, 64, 16, 16, 128, "" },
     { "BlocksOf512", 1024, 0, 64, 16, 16, 512, "" },

@@ -51,7 +51,7 @@ bool has_needle(State *state, const weir_coda_layer &layer, int64_t dim)
     return false;
 }
 
-TEST(CodaMerge, WithATextThatHasNothingIsTheOther)
+TEST(CodaMerge, WithASequenceThatHasNothingIsTheOther)
 {
     const weir_coda_layer layer = layer_of(2, 8, 20, 6, 4);
     State empty(layer), full(layer), out(layer);

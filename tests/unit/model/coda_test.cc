@@ -17,7 +17,7 @@ using support::Settings;
 using Floats = std::vector<float>;
 
 constexpr int BLOCK = 16, N_PROMPT = 150, N_ANSWER = 12,
-              N_TEXT = 240; /* a prompt, its answer, and a second prompt */
+              N_TOKENS = 240; /* a prompt, its answer, and a second prompt */
 const char OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 16\n";
 
 struct Case {
@@ -83,11 +83,11 @@ class Coda : public ::testing::TestWithParam<Case> {
     {
         Sequence ours(engine_), decoding(engine_), reading(engine_), late(engine_);
         Floats all;
-        ours.add(tokens(N_TEXT, 3));
+        ours.add(tokens(N_TOKENS, 3));
         decoding.add(tokens(N_PROMPT, 11));
         reading.add(tokens(250, 12));
         late.add(tokens(250, 13));
-        for (int at = 0, i = 0; at < N_TEXT; i++) {
+        for (int at = 0, i = 0; at < N_TOKENS; i++) {
             std::vector<weir_batch_item> items;
             const auto add = [&items](Sequence *sequence, int rows, bool is_prompt) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
@@ -103,7 +103,7 @@ class Coda : public ::testing::TestWithParam<Case> {
             const int rows =
                 is_answer
                     ? 1
-                    : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TEXT) - at;
+                    : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TOKENS) - at;
             items.push_back(item_of(&ours, rows, !is_answer));
             if (with_others) add(&late, i % 3 == 0 ? 64 : BLOCK, true);
             step(&items, own, &all);
@@ -157,8 +157,8 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
     const Floats whole = run(256);
     Sequence ours(engine_);
     Floats all;
-    const auto text = tokens(N_TEXT, 3);
-    ours.add(text);
+    const auto ids = tokens(N_TOKENS, 3);
+    ours.add(ids);
     const size_t bytes = ours.get()->recurrent_bytes;
     const int at[] = { BLOCK, 6 * BLOCK };
     std::vector<Floats> states(2, Floats(bytes / sizeof(float)));
@@ -174,7 +174,7 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
     for (int i = 0; i < 2; i++) {
         Sequence stops(engine_);
         Floats rest;
-        stops.add(text);
+        stops.add(ids);
         items = { item_of(&stops, at[i], true) };
         step(&items, 0, nullptr);
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)

@@ -200,10 +200,10 @@ TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
     std::vector<float> all;
     step(items, 2, 1, &all);
     expect_same(all, whole, "with states taken on the way");
-    const auto expect_state = [&](const std::vector<int32_t> &text, int32_t at,
+    const auto expect_state = [&](const std::vector<int32_t> &tokens, int32_t at,
                                   const std::vector<float> &state) {
         Sequence stops(engine_);
-        stops.add(std::vector<int32_t>(text.begin(), text.begin() + at));
+        stops.add(std::vector<int32_t>(tokens.begin(), tokens.begin() + at));
         weir_batch_item item = support::item_of(&stops, at, WEIR_LOGITS_NONE);
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(engine_.runner(), &item, 1, &logits, engine_.error()), WEIR_OK)

@@ -56,8 +56,9 @@ class Layers {
         std::vector<float> all;
         for (int i = 0; i < 2; i++) {
             weir_kv_sequence_clear(&sequences_[i]);
-            const auto text = support::some_tokens(n_prompt, i == 0 ? which : 8, engine_.n_vocab());
-            std::copy(text.begin(), text.end(), sequences_[i].tokens);
+            const auto tokens =
+                support::some_tokens(n_prompt, i == 0 ? which : 8, engine_.n_vocab());
+            std::copy(tokens.begin(), tokens.end(), sequences_[i].tokens);
             sequences_[i].n_tokens = n_prompt;
         }
         for (size_t i = 0; sequences_[0].n_computed < n_prompt; i++)
@@ -69,8 +70,8 @@ class Layers {
     {
         std::vector<float> all = compute({ at, n_prompt }), again;
         weir_kv_sequence_clear(&sequences_[0]);
-        const auto text = support::some_tokens(n_prompt, 3, engine_.n_vocab());
-        std::copy(text.begin(), text.end(), sequences_[0].tokens);
+        const auto tokens = support::some_tokens(n_prompt, 3, engine_.n_vocab());
+        std::copy(tokens.begin(), tokens.end(), sequences_[0].tokens);
         sequences_[0].n_tokens = at;
         go_on(at, &again);
         EXPECT_EQ(weir_kv_sequence_fork(&sequences_[2], &sequences_[0]), WEIR_OK);
@@ -80,7 +81,7 @@ class Layers {
         go_on(n_prompt - at, &other);
         std::swap(sequences_[0], sequences_[2]);
         sequences_[0].n_tokens = n_prompt;
-        std::copy(text.begin(), text.end(), sequences_[0].tokens);
+        std::copy(tokens.begin(), tokens.end(), sequences_[0].tokens);
         go_on(n_prompt - at, &again);
         weir_kv_sequence_clear(&sequences_[2]);
         return again;

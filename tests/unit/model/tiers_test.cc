@@ -24,9 +24,9 @@ std::ostream &operator<<(std::ostream &out, const Case &c)
 
 /* Three sequences of unequal length, computed in pieces of unequal length side by side; the logits
  * of the last rows of each. */
-class Texts {
+class Sequences {
   public:
-    Texts(Engine &engine, const Case &c) : engine_(engine)
+    Sequences(Engine &engine, const Case &c) : engine_(engine)
     {
         for (int i = 0; i < c.n_sequences; i++) {
             sequences_.push_back(std::make_unique<Sequence>(engine));
@@ -39,14 +39,14 @@ class Texts {
         holders.user = this;
         weir_runner_share(engine.runner(), &holders);
     }
-    ~Texts()
+    ~Sequences()
     {
         const weir_kv_holders none = {};
         weir_runner_share(engine_.runner(), &none);
     }
     static weir_kv_sequence *running(void *user, int32_t i)
     {
-        const auto &all = static_cast<Texts *>(user)->sequences_;
+        const auto &all = static_cast<Sequences *>(user)->sequences_;
         return (size_t)i < all.size() ? all[(size_t)i]->get() : nullptr;
     }
     void compute(int chunk, int n_single)
@@ -177,13 +177,13 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
     ASSERT_EQ(engine.open(path_of(c), base(c)), WEIR_OK) << engine.text();
     std::vector<std::vector<float>> want;
     {
-        Texts texts(engine, c);
+        Sequences texts(engine, c);
         texts.compute(128, 40);
         want = texts.logits();
     }
     open_small(engine, c, folder.path(), 0.25, 5 * c.n_sequences + 4);
     {
-        Texts texts(engine, c);
+        Sequences texts(engine, c);
         texts.compute(128, 40);
         for (size_t i = 0; i < want.size(); i++) {
             ASSERT_EQ(texts.logits()[i].size(), want[i].size());

@@ -89,7 +89,7 @@ TEST_F(ColdStates, AFullDiskDropsThem)
     fault = Fault::NONE;
     start("tq", 20, 24, few_states_);
     for (int i = 0; i < TEXTS; i++) (void)run(prompt(20 + i, ROWS), ANSWER);
-    EXPECT_EQ(run(large, 12), want) << "states leave the disk to the blocks of a text";
+    EXPECT_EQ(run(large, 12), want) << "states leave the disk to the blocks of a sequence";
     EXPECT_EQ(stats().kv_write_errors, 0);
     expect_within();
 }

@@ -261,11 +261,12 @@ TEST_F(Numerics, SequencesWithAPolicyToo)
 TEST_F(Numerics, StatesToo)
 {
     const std::string file = folder_ + "/a.state";
-    const Tokens text = prompt(1, 200);
-    const weir_session_request request = { "state", nullptr, text.data(), (int32_t)text.size() };
+    const Tokens tokens = prompt(1, 200);
+    const weir_session_request request = { "state", nullptr, tokens.data(),
+                                           (int32_t)tokens.size() };
     const weir_state_request state = { 0, 0 };
     start("qwen3", { "kernels.isa=v3" });
-    (void)run(text);
+    (void)run(tokens);
     ASSERT_EQ(
         weir_sessions_write_state(sessions_, &request, &state, file.c_str(), &result_, &error_),
         WEIR_OK
@@ -281,7 +282,7 @@ TEST_F(Numerics, StatesToo)
     stop();
     start("qwen3", { here_, "sessions.numerics=any" });
     EXPECT_EQ(weir_sessions_numerics(sessions_), nullptr);
-    Tokens turn = text;
+    Tokens turn = tokens;
     turn.resize(240, 5);
     for (int i = 0; i < 2; i++) {
         ASSERT_EQ(weir_sessions_read(sessions_, file.c_str(), "salt", &result_, &error_), WEIR_OK)

@@ -42,10 +42,10 @@ inline void Reuse::random_schedule(
     open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() });
     const weir_plan *plan = weir_engine_plan_of(engine_);
     const size_t block = (size_t)plan->facts.kv_bytes_per_token * 64;
-    std::string disk_text;
+    std::string disk_setting;
     if (tiered) { /* twice what all windows take: its metadata takes memory */
-        disk_text = "memory.disk=" + std::to_string(2 * 64 * block) + "B";
-        disk = disk_text.c_str();
+        disk_setting = "memory.disk=" + std::to_string(2 * 64 * block) + "B";
+        disk = disk_setting.c_str();
         weir_engine_close(engine_);
         open(
             model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() }
@@ -72,13 +72,13 @@ inline void Reuse::random_schedule(
           "kv.tiers.hot=1", sinks.c_str() }
     );
     ASSERT_EQ(weir_engine_plan_of(engine_)->facts.sink_tokens, (n_sinks + 63) / 64 * 64);
-    std::vector<std::vector<int32_t>> texts;
+    std::vector<std::vector<int32_t>> sequences;
     std::vector<std::unique_ptr<Call>> calls;
     int64_t cached = 0;
     for (int i = 0; i < 60; i++) {
-        std::vector<int32_t> ids = texts.empty() || pick(4) == 0
+        std::vector<int32_t> ids = sequences.empty() || pick(4) == 0
                                        ? prompt(pick(3), scale * (40 + pick(200)))
-                                       : texts[(size_t)pick((int)texts.size())];
+                                       : sequences[(size_t)pick((int)sequences.size())];
         const auto more = prompt(10 + pick(5), 1 + pick(40));
         ids.insert(ids.end(), more.begin(), more.end());
         if (ids.size() > (size_t)window - 44) ids.resize((size_t)window - 44);
@@ -102,7 +102,7 @@ inline void Reuse::random_schedule(
             call.wait();
             if (call.status == WEIR_OK) {
                 ids.insert(ids.end(), call.tokens[0].begin(), call.tokens[0].end());
-                texts.push_back(ids);
+                sequences.push_back(ids);
             }
         }
     }

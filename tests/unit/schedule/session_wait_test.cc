@@ -90,10 +90,10 @@ class WaitingWithTiers : public tiers::Tiers {
     {
         const std::string dir = "sessions.dir=" + sessions_;
         weir_session_result result;
-        text_ = prompt(1, n);
-        const weir_session_request request = { "large", nullptr, text_.data(), n };
+        tokens_ = prompt(1, n);
+        const weir_session_request request = { "large", nullptr, tokens_.data(), n };
         start("qwen3", in_memory, 75, dir);
-        const auto want = run(text_, 20);
+        const auto want = run(tokens_, 20);
         EXPECT_EQ(
             weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
         ) << error_.text;
@@ -107,13 +107,13 @@ class WaitingWithTiers : public tiers::Tiers {
     }
     void expect_continued(const std::vector<int32_t> &want)
     {
-        EXPECT_EQ(run(text_, 20), want);
-        EXPECT_EQ(usage_.n_cached, (int)text_.size() - 1) << usage_.reuse;
+        EXPECT_EQ(run(tokens_, 20), want);
+        EXPECT_EQ(usage_.n_cached, (int)tokens_.size() - 1) << usage_.reuse;
         expect_within();
     }
     const std::string sessions_ =
         ::testing::TempDir() + "/wait-sessions." + std::to_string(getpid());
-    std::vector<int32_t> text_;
+    std::vector<int32_t> tokens_;
 };
 
 /* One turn of the engine gives the pages that are free; the disk fills them during a step. */

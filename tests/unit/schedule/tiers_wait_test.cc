@@ -252,13 +252,13 @@ TEST_F(WaitingTiers, AWriteThatFailsEndsTheWait)
 TEST_F(WaitingTiers, ASlowDiskChangesNoAnswer)
 {
     enum { TEXTS = 6, ASKS = 30, ANSWER = 24, AT_ONCE = 4 };
-    std::vector<std::vector<int32_t>> texts, want;
+    std::vector<std::vector<int32_t>> prompts, want;
     std::vector<std::vector<float>> logprobs;
     int64_t bytes_out = 0, bytes_back = 0;
     start("qwen3", 0);
     for (int i = 0; i < TEXTS; i++) {
-        texts.push_back(prompt(100 + i, 60 + i * 173 % 700));
-        want.push_back(run(texts.back(), ANSWER));
+        prompts.push_back(prompt(100 + i, 60 + i * 173 % 700));
+        want.push_back(run(prompts.back(), ANSWER));
         logprobs.push_back(logprobs_);
     }
     for (unsigned seed = 1; seed <= 4; seed++) {
@@ -271,7 +271,7 @@ TEST_F(WaitingTiers, ASlowDiskChangesNoAnswer)
         for (int n = 0; n < ASKS || !running.empty();) {
             if (n < ASKS && running.size() < AT_ONCE) {
                 const int i = (int)(random() % TEXTS);
-                auto call = std::make_unique<Call>(texts[(size_t)i], ANSWER);
+                auto call = std::make_unique<Call>(prompts[(size_t)i], ANSWER);
                 call->request.cache_prompt = random() % 4 > 0;
                 call->request.want_logprobs = true;
                 call->request.priority = (int)(random() % 8 == 0);

@@ -180,11 +180,11 @@ class Turns : public support::Folder {
     )
     {
         const auto all = settings_of(method, more);
-        std::vector<const char *> texts = {
+        std::vector<const char *> settings = {
             "kernels.threads=1"
         }; /* two engines at a time, of models so small that threads would mostly wait */
-        for (const std::string &one : all) texts.push_back(one.c_str());
-        open(model, slots, memory, 512, 32, texts);
+        for (const std::string &one : all) settings.push_back(one.c_str());
+        open(model, slots, memory, 512, 32, settings);
     }
     void start_with_sessions(
         const char *model, const Method &method, std::vector<std::string> more = {}

@@ -172,17 +172,17 @@ TEST_F(Numerics, AnAutomaticFileIsLeftOrSaid)
     start("kernels.isa=v3");
     const Reply cold = ask(chat(topic(0)));
     ASSERT_GT(cold.n_prompt, 600);
-    for (int i = 1; i < 16 && kept("saved_texts") < 3; i++) (void)ask(chat(topic(i)));
-    ASSERT_GT(kept("saved_texts"), 0);
+    for (int i = 1; i < 16 && kept("saved_sequences") < 3; i++) (void)ask(chat(topic(i)));
+    ASSERT_GT(kept("saved_sequences"), 0);
     stop();
 
     start(here_, "any");
     const Reply found = ask(chat(topic(0)));
     EXPECT_EQ(found.n_cached, cold.n_prompt - 1) << found.reuse;
     EXPECT_EQ(found.numerics.find("instruction set v3"), 0u) << found.numerics;
-    EXPECT_EQ(kept("found_texts"), 1);
+    EXPECT_EQ(kept("found_sequences"), 1);
     EXPECT_EQ(ask(chat(topic(0))).n_cached, cold.n_prompt - 1);
-    EXPECT_EQ(kept("found_texts"), 1) << "it is in memory now";
+    EXPECT_EQ(kept("found_sequences"), 1) << "it is in memory now";
     stop();
 
     start(here_);
@@ -191,7 +191,7 @@ TEST_F(Numerics, AnAutomaticFileIsLeftOrSaid)
     EXPECT_EQ(left.numerics, "");
     EXPECT_NE(left.reuse.find("other numerics, which sessions.numerics refuses"), std::string::npos)
         << left.reuse;
-    EXPECT_EQ(kept("found_texts"), 0);
+    EXPECT_EQ(kept("found_sequences"), 0);
     const Reply again = ask(chat(topic(0)));
     EXPECT_EQ(again.n_cached, cold.n_prompt - 1) << "what was computed here is used";
     EXPECT_EQ(again.reuse.find("numerics"), std::string::npos) << again.reuse;

@@ -257,7 +257,7 @@ TEST_F(Server, MemoryAsJson)
          { "\"object\":\"memory\"",
            "\"tiers\":{\"host\":{\"cap\":33554432,\"used\":",
            "\"peak\":",
-           "\"head_room\":",
+           "\"available\":",
            "\"accounts\":{\"weights\":0",
            "\"page_tables\":0",
            "\"device\":{\"cap\":0",

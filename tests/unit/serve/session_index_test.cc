@@ -48,14 +48,14 @@ TEST_F(Recall, APromptThatWasPushedOutIsFound)
         while (n_others < 12) (void)ask(++n_others);
         /* On disk there is room for the ends of all sequences, so none is about to go. */
         const bool is_saved = std::string(disk) == "memory.disk=0B";
-        ASSERT_EQ(kept("saved_texts") > 0, is_saved) << disk;
-        EXPECT_EQ(kept("found_texts"), 0);
+        ASSERT_EQ(kept("saved_sequences") > 0, is_saved) << disk;
+        EXPECT_EQ(kept("found_sequences"), 0);
         const Reply again = ask(0);
         EXPECT_EQ(again.n_prompt, first.n_prompt);
         EXPECT_EQ(again.n_cached, first.n_prompt - 1) << disk;
         EXPECT_EQ(again.content, first.content) << disk;
-        EXPECT_EQ(kept("found_texts"), is_saved) << disk;
-        EXPECT_EQ(kept("replaced_texts"), 0);
+        EXPECT_EQ(kept("found_sequences"), is_saved) << disk;
+        EXPECT_EQ(kept("replaced_sequences"), 0);
         TearDown();
         server_ = nullptr;
         engine_ = nullptr;
@@ -83,12 +83,12 @@ TEST_F(Recall, KeysAndSaltsNeverShareTexts)
         for (int i = 0; i < 6; i++)
             (void)ask(1 + i, 0, "other"); /* these push them out to a file */
     }
-    ASSERT_GT(kept("saved_texts"), 0);
-    const int64_t found = kept("found_texts");
+    ASSERT_GT(kept("saved_sequences"), 0);
+    const int64_t found = kept("found_sequences");
     EXPECT_EQ(ask(0, 1, "b").n_cached, 0) << "only the other key has this salt";
-    EXPECT_EQ(kept("found_texts"), found);
+    EXPECT_EQ(kept("found_sequences"), found);
     EXPECT_EQ(ask(0, 0, "").n_cached, first.n_prompt - 1) << "its own comes back";
-    EXPECT_EQ(kept("found_texts"), found + 1);
+    EXPECT_EQ(kept("found_sequences"), found + 1);
 }
 
 /* More conversations in turn than there may be files: each is computed again, and the count says
@@ -102,8 +102,8 @@ TEST_F(Recall, MoreThanThereMayBeFilesAreNotFound)
     const Reply again = ask(0);
     EXPECT_LT(again.n_cached, 64);
     EXPECT_EQ(again.content, first.content);
-    EXPECT_GT(kept("replaced_texts"), 0);
-    EXPECT_EQ(kept("replaced_texts"), kept("saved_texts") - 2);
+    EXPECT_GT(kept("replaced_sequences"), 0);
+    EXPECT_EQ(kept("replaced_sequences"), kept("saved_sequences") - 2);
 }
 
 } // namespace
