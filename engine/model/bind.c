@@ -1,5 +1,5 @@
-/* engine/model/bind.c - binds tensors of a file to the slots of an architecture's blocks: checks
- * names, shapes and types, and reports all problems of a file in one message. */
+/* engine/model/bind.c - binds tensors of a file to the parameters of an architecture's blocks:
+ * checks names, shapes and types, and reports all problems of a file in one message. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 #include "engine/formats/printable.h"
 #include "engine/model/bind_internal.h"
 
-/* A slot of the model itself. */
-static wanted model_slot(const binder *b, const char *slot, int64_t layer, int64_t n_out)
+/* A parameter of the model itself. */
+static wanted model_parameter(const binder *b, const char *parameter, int64_t layer, int64_t n_out)
 {
-    return (wanted){ .slot = slot,
-                     .entry = weir_toml_get(b->table, slot),
+    return (wanted){ .parameter = parameter,
+                     .entry = weir_toml_get(b->table, parameter),
                      .layer = layer,
                      .dims = { n_out },
                      .n_dims = 1,
@@ -94,20 +94,22 @@ static void add_vector(binder *b, const bound_vector *vector)
     model->vectors[model->n_vectors++] = *vector;
 }
 
-/* Reports that a slot has no tensor, unless that is allowed: a slot that the block requires cannot
- * be made optional by the arch file. `name`: one that it may have; NULL: none. */
+/* Reports that a parameter has no tensor, unless that is allowed: a parameter that the block
+ * requires cannot be made optional by the arch file. `name`: one that it may have; NULL: none. */
 static void check_absent(binder *b, const wanted *w, const char *name)
 {
     bool marked = false;
     (void)weir_toml_bool(weir_toml_get(w->entry, "optional"), &marked);
     if (w->entry == NULL && !w->optional)
-        weir_bind_problem(b, "%s: [tensor] has no entry \"%s\"", b->model->arch->file, w->slot);
+        weir_bind_problem(
+            b, "%s: [tensor] has no entry \"%s\"", b->model->arch->file, w->parameter
+        );
     if (w->entry != NULL && (!w->optional || (!marked && name != NULL)))
         weir_bind_report_missing(b, w, name, 0);
 }
 
-/* Finds and checks the tensor of a slot. Returns false if it is missing or wrong (both reported),
- * or absent and optional. */
+/* Finds and checks the tensor of a parameter. Returns false if it is missing or wrong (both
+ * reported), or absent and optional. */
 static bool take(binder *b, const wanted *w, part *out)
 {
     const found f = weir_bind_find(b, w, 0);
@@ -118,12 +120,12 @@ static bool take(binder *b, const wanted *w, part *out)
     return weir_bind_part(b, w, &f, 0, out);
 }
 
-static void bind_vector(binder *b, const wanted *w, const float **slot)
+static void bind_vector(binder *b, const wanted *w, const float **parameter)
 {
     part from = { 0 };
     if (take(b, w, &from) || w->has_initial)
         add_vector(
-            b, &(bound_vector){ .slot = slot,
+            b, &(bound_vector){ .parameter = parameter,
                                 .tensor = from.tensor,
                                 .data = from.data,
                                 .count = w->n_rows,
@@ -134,10 +136,10 @@ static void bind_vector(binder *b, const wanted *w, const float **slot)
         );
 }
 
-static void bind_matrix(binder *b, const wanted *w, const weir_weight **slot)
+static void bind_matrix(binder *b, const wanted *w, const weir_weight **parameter)
 {
     part from = { 0 };
-    if (take(b, w, &from)) *slot = add_matrix(b, w, &from, 0);
+    if (take(b, w, &from)) *parameter = add_matrix(b, w, &from, 0);
 }
 
 /* One expert's matrix; `first`: that of another expert, NULL if there is none yet. Returns false if
@@ -155,7 +157,7 @@ static bool bind_expert(
     if (!weir_bind_part(b, w, &f, expert, &from)) return false;
     if (first != NULL && first->dtype != f.tensor->dtype) {
         weir_bind_problem(
-            b, "tensor %s is %s, but %s is %s: all experts of a slot must have the same type",
+            b, "tensor %s is %s, but %s is %s: all experts of a parameter must have the same type",
             f.tensor->name, weir_dtype_of(f.tensor->dtype).name, first->name,
             weir_dtype_of(first->dtype).name
         );
@@ -166,7 +168,7 @@ static bool bind_expert(
 
 /* The matrices of all experts or heads, adjacent. Some of them in the file are enough to know their
  * names; every other one that is missing is then reported. */
-static void bind_experts(binder *b, const wanted *w, const weir_weight **slot)
+static void bind_experts(binder *b, const wanted *w, const weir_weight **parameter)
 {
     weir_model *const model = b->model;
     const size_t before = model->n_matrices;
@@ -181,47 +183,49 @@ static void bind_experts(binder *b, const wanted *w, const weir_weight **slot)
     for (int64_t e = 0; e < w->n_experts && n_wrong < most; e++)
         n_wrong += !bind_expert(b, w, last.name, e, first.tensor);
     if (n_wrong > 0) return;
-    *slot = &model->weights[before];
+    *parameter = &model->weights[before];
     if (!w->is_per_row) return;
     WEIR_ASSERT(model->n_expert_arrays < model->max_expert_arrays);
     model->expert_arrays[model->n_expert_arrays++] =
         (weir_expert_array){ .layer = w->layer, .n = w->n_experts, .first = before };
 }
 
-/* Binds one slot of a block in a layer. */
-static void bind_slot(
-    binder *b, const weir_slot *slot, const weir_block_use *use, int64_t layer, void *at
+/* Binds one parameter of a block in a layer. */
+static void bind_parameter(
+    binder *b, const weir_parameter *parameter, const weir_block_use *use, int64_t layer, void *at
 )
 {
-    wanted w = { .slot = slot->name,
-                 .entry = weir_toml_get(b->table, slot->name),
+    wanted w = { .parameter = parameter->name,
+                 .entry = weir_toml_get(b->table, parameter->name),
                  .layer = layer,
-                 .optional = slot->optional,
-                 .is_exact = slot->is_exact,
-                 .is_per_row = slot->kind == WEIR_SLOT_EXPERTS,
-                 .has_initial = slot->initial != NULL,
-                 .initial = slot->initial != NULL ? (float)slot->initial(use->options) : 0.0f };
-    if (!weir_bind_size(b, &w, slot, use)) return;
-    switch (slot->kind) {
-    case WEIR_SLOT_MATRIX: bind_matrix(b, &w, at); break;
-    case WEIR_SLOT_VECTOR: bind_vector(b, &w, at); break;
-    case WEIR_SLOT_EXPERTS:
-    case WEIR_SLOT_HEADS: bind_experts(b, &w, at); break;
+                 .optional = parameter->optional,
+                 .is_exact = parameter->is_exact,
+                 .is_per_row = parameter->kind == WEIR_PARAMETER_EXPERTS,
+                 .has_initial = parameter->initial != NULL,
+                 .initial =
+                     parameter->initial != NULL ? (float)parameter->initial(use->options) : 0.0f };
+    if (!weir_bind_size(b, &w, parameter, use)) return;
+    switch (parameter->kind) {
+    case WEIR_PARAMETER_MATRIX: bind_matrix(b, &w, at); break;
+    case WEIR_PARAMETER_VECTOR: bind_vector(b, &w, at); break;
+    case WEIR_PARAMETER_EXPERTS:
+    case WEIR_PARAMETER_HEADS: bind_experts(b, &w, at); break;
     }
 }
 
 static void bind_block(binder *b, const weir_block_use *use, int64_t layer, void *weights)
 {
-    for (const weir_slot *slot = use->block->slots; slot->name != NULL; slot++) {
-        if (slot->wanted != NULL && !slot->wanted(use->options)) continue;
-        if (weir_bind_is_empty(b, slot, use)) continue;
-        bind_slot(b, slot, use, layer, (char *)weights + slot->offset);
+    for (const weir_parameter *parameter = use->block->parameters; parameter->name != NULL;
+         parameter++) {
+        if (parameter->wanted != NULL && !parameter->wanted(use->options)) continue;
+        if (weir_bind_is_empty(b, parameter, use)) continue;
+        bind_parameter(b, parameter, use, layer, (char *)weights + parameter->offset);
     }
 }
 
-static void bind_norm(binder *b, const char *slot, int64_t layer, const float **norm)
+static void bind_norm(binder *b, const char *parameter, int64_t layer, const float **norm)
 {
-    const wanted w = model_slot(b, slot, layer, b->model->shape.d_model);
+    const wanted w = model_parameter(b, parameter, layer, b->model->shape.d_model);
     bind_vector(b, &w, norm);
 }
 
@@ -243,7 +247,7 @@ static void bind_layer(binder *b, int64_t index)
  * also packed. */
 static void bind_embedding(binder *b)
 {
-    const wanted w = model_slot(b, "embed", 0, 0);
+    const wanted w = model_parameter(b, "embed", 0, 0);
     const found f = weir_bind_find(b, &w, 0);
     const weir_tensor *const tensor = f.tensor;
     if (tensor == NULL) {
@@ -273,14 +277,14 @@ static void bind_embedding(binder *b)
     b->model->shape.n_vocab = tensor->shape[0];
 }
 
-/* The slots of the model that belong to no layer. */
+/* The parameters of the model that belong to no layer. */
 static void bind_ends(binder *b)
 {
     weir_model *const model = b->model;
     const weir_shape *const shape = &model->shape;
-    wanted norm = model_slot(b, "norm", 0, shape->d_model);
-    wanted output = model_slot(b, "output", 0, shape->n_vocab),
-           factors = model_slot(b, "rope.factors", 0, shape->rotary_dim / 2);
+    wanted norm = model_parameter(b, "norm", 0, shape->d_model);
+    wanted output = model_parameter(b, "output", 0, shape->n_vocab),
+           factors = model_parameter(b, "rope.factors", 0, shape->rotary_dim / 2);
     output.dims[output.n_dims++] = output.n_in = shape->d_model;
     factors.optional = true;
     norm.scale = (float)shape->logit_scale; /* logits are linear in what the last norm gives */

@@ -1,4 +1,4 @@
-/* engine/model/bind_internal.h - shared by the files that bind tensors to slots. */
+/* engine/model/bind_internal.h - shared by the files that bind tensors to parameters. */
 #pragma once
 #include "engine/base/buffer.h"
 #include "engine/model/model_internal.h"
@@ -13,22 +13,23 @@ typedef struct binder {
     size_t n_problems;
 } binder;
 
-/* What a slot needs from the checkpoint. */
+/* What a parameter needs from the checkpoint. */
 typedef struct wanted {
-    const char *slot;
+    const char *parameter;
     const weir_toml_node *entry; /* of [tensor]; NULL: none */
     int64_t layer;
     int64_t dims[WEIR_TENSOR_DIMS];
     int32_t n_dims;
-    int64_t n_experts; /* dims[0] of a slot of experts or heads; 0 in other slots */
-    /* A matrix of the slot: rows, and elements per row. A vector has rows of one element. */
+    int64_t n_experts; /* dims[0] of a parameter of experts or heads; 0 in other parameters */
+    /* A matrix of the parameter: rows, and elements per row. A vector has rows of one element. */
     int64_t n_rows, n_in;
-    /* With `fused`: rows of all its slots, and of those before this one. fused_rows = 0: none. */
+    /* With `fused`: rows of all its parameters, and of those before this one. fused_rows = 0:
+     * none. */
     int64_t fused_rows, first_row;
-    /* Equal parts of each fused slot; the first parts of all slots are one after another, then the
-     * second ones. 1: whole slots are. */
+    /* Equal parts of each fused parameter; the first parts of all parameters are one after another,
+     * then the second ones. 1: whole parameters are. */
     int64_t n_groups;
-    /* The slot's matrices are transposed in a fused tensor: rows and their elements there. */
+    /* The parameter's matrices are transposed in a fused tensor: rows and their elements there. */
     int64_t fused_n_rows, fused_n_in;
     bool is_transposed;
     bool optional, is_exact, has_initial, is_per_row; /* is_per_row: a row uses some experts */
@@ -41,7 +42,7 @@ typedef struct found {
     const char *name; /* as in [tensor], or the first name if none was found; NULL: no names */
 } found;
 
-/* A slot's rows in a tensor; those of one expert. */
+/* A parameter's rows in a tensor; those of one expert. */
 typedef struct part {
     const weir_tensor *tensor, *scales; /* scales: see bound_matrix */
     const unsigned char *data, *scale_data;
@@ -55,16 +56,16 @@ typedef struct part {
 /* bind_names.c */
 
 __attribute__((format(printf, 2, 3))) void weir_bind_problem(binder *b, const char *format, ...);
-/* Finds the tensor of a slot, or of the slot that its entry refers to with `or`. `expert` replaces
- * {e}. The adapter's tensors come before the checkpoint's. */
+/* Finds the tensor of a parameter, or of the parameter that its entry refers to with `or`. `expert`
+ * replaces {e}. The adapter's tensors come before the checkpoint's. */
 found weir_bind_find(binder *b, const wanted *w, int64_t expert);
 bool weir_bind_is_per_expert(const found *f); /* its name has {e} */
-/* The tensor with the scales of a slot's blocks, marked as used: `hf_scales`. Returns false if it
- * is missing (reported). *out becomes NULL if the blocks have their scales themselves. */
+/* The tensor with the scales of a parameter's blocks, marked as used: `hf_scales`. Returns false if
+ * it is missing (reported). *out becomes NULL if the blocks have their scales themselves. */
 bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const weir_tensor **out);
 /* The tensor with the scales of an FP8 matrix's blocks, NAME_scale_inv, marked as used; *out
- * becomes NULL if there is none. Returns false if the codes have scales of another kind (reported).
- * */
+ * becomes NULL if there is none. Returns false if the codes have scales of another kind
+ * (reported). */
 bool weir_bind_find_block_scales(binder *b, const weir_tensor *codes, const weir_tensor **out);
 void weir_bind_mark_used(binder *b, const weir_tensor *tensor);
 void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int64_t expert);
@@ -74,11 +75,15 @@ void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int6
 /* Elements of a shape; 0: more than any tensor has, or a dimension below 1. */
 int64_t weir_bind_elements(const int64_t *dims, int32_t n_dims);
 void weir_bind_describe(char *out, size_t size, const int64_t *dims, int32_t n_dims);
-/* True if the slot has a dimension of 0. */
-bool weir_bind_is_empty(const binder *b, const weir_slot *slot, const weir_block_use *use);
-/* Sets the sizes of a slot of a block. Returns false if no tensor has this shape, or `fused` does
- * not fit (reported). */
-bool weir_bind_size(binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use);
-/* Finds the slot's rows in a tensor, or those of one expert, and marks it as used. Returns false if
- * the tensor has another shape (reported). */
+/* True if the parameter has a dimension of 0. */
+bool weir_bind_is_empty(
+    const binder *b, const weir_parameter *parameter, const weir_block_use *use
+);
+/* Sets the sizes of a parameter of a block. Returns false if no tensor has this shape, or `fused`
+ * does not fit (reported). */
+bool weir_bind_size(
+    binder *b, wanted *w, const weir_parameter *parameter, const weir_block_use *use
+);
+/* Finds the parameter's rows in a tensor, or those of one expert, and marks it as used. Returns
+ * false if the tensor has another shape (reported). */
 bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, part *out);

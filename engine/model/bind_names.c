@@ -148,10 +148,10 @@ void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int6
     if (name == NULL) {
         weir_bind_problem(
             b, "%s: [tensor] has no %s name for \"%s\", which every checkpoint must have: add it",
-            file, b->container == WEIR_CONTAINER_GGUF ? "gguf" : "hf", w->slot
+            file, b->container == WEIR_CONTAINER_GGUF ? "gguf" : "hf", w->parameter
         );
         return;
     }
     expand(full, sizeof full, name, w->layer, expert);
-    weir_bind_problem(b, "tensor %s is missing (slot \"%s\" of %s)", full, w->slot, file);
+    weir_bind_problem(b, "tensor %s is missing (parameter \"%s\" of %s)", full, w->parameter, file);
 }

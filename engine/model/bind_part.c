@@ -1,6 +1,7 @@
-/* engine/model/bind_part.c - where the rows of a slot are in a tensor. The tensor is the slot's
- * own, or has the matrices of all experts one after another, or is fused: in each matrix the rows
- * of several slots follow each other, as a whole or in groups. Its shape says which. */
+/* engine/model/bind_part.c - where the rows of a parameter are in a tensor. The tensor is the
+ * parameter's own, or has the matrices of all experts one after another, or is fused: in each
+ * matrix the rows of several parameters follow each other, as a whole or in groups. Its shape says
+ * which. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,7 @@ int64_t weir_bind_elements(const int64_t *dims, int32_t n_dims)
     return (int64_t)n;
 }
 
-/* ---- sizes of slots -------------------------------------------------------------------------- */
+/* ---- sizes of parameters --------------------------------------------------------------------- */
 /* What `transposed` of an entry says. */
 static bool is_transposed(const weir_toml_node *entry)
 {
@@ -25,54 +26,57 @@ static bool is_transposed(const weir_toml_node *entry)
     return out;
 }
 
-static bool set_dims(const binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use)
+static bool set_dims(
+    const binder *b, wanted *w, const weir_parameter *parameter, const weir_block_use *use
+)
 {
-    const bool is_array = slot->kind == WEIR_SLOT_EXPERTS || slot->kind == WEIR_SLOT_HEADS;
+    const bool is_array =
+        parameter->kind == WEIR_PARAMETER_EXPERTS || parameter->kind == WEIR_PARAMETER_HEADS;
     w->n_dims = 0;
-    while (w->n_dims < WEIR_TENSOR_DIMS && slot->dims[w->n_dims] != NULL) {
-        w->dims[w->n_dims] = slot->dims[w->n_dims](&b->model->shape, use->options);
+    while (w->n_dims < WEIR_TENSOR_DIMS && parameter->dims[w->n_dims] != NULL) {
+        w->dims[w->n_dims] = parameter->dims[w->n_dims](&b->model->shape, use->options);
         w->n_dims++;
     }
     const int64_t all = weir_bind_elements(w->dims, w->n_dims);
     if (all == 0) return false;
     w->n_experts = is_array ? w->dims[0] : 0;
-    w->n_in = slot->kind == WEIR_SLOT_VECTOR ? 1 : w->dims[w->n_dims - 1];
+    w->n_in = parameter->kind == WEIR_PARAMETER_VECTOR ? 1 : w->dims[w->n_dims - 1];
     WEIR_ASSERT(w->n_in > 0); /* it divides `all` */
     w->n_rows = all / w->n_in / (w->n_experts > 0 ? w->n_experts : 1);
-    w->is_transposed = is_transposed(weir_toml_get(b->table, slot->name));
+    w->is_transposed = is_transposed(weir_toml_get(b->table, parameter->name));
     w->fused_n_rows = w->is_transposed ? w->n_in : w->n_rows;
     w->fused_n_in = w->is_transposed ? w->n_rows : w->n_in;
     return true;
 }
 
-bool weir_bind_is_empty(const binder *b, const weir_slot *slot, const weir_block_use *use)
+bool weir_bind_is_empty(const binder *b, const weir_parameter *parameter, const weir_block_use *use)
 {
     bool is_empty = false;
-    for (int32_t i = 0; i < WEIR_TENSOR_DIMS && slot->dims[i] != NULL; i++)
-        is_empty = is_empty || slot->dims[i](&b->model->shape, use->options) == 0;
+    for (int32_t i = 0; i < WEIR_TENSOR_DIMS && parameter->dims[i] != NULL; i++)
+        is_empty = is_empty || parameter->dims[i](&b->model->shape, use->options) == 0;
     return is_empty;
 }
 
-static const weir_slot *find_slot(const weir_block *block, const char *name)
+static const weir_parameter *find_parameter(const weir_block *block, const char *name)
 {
-    const weir_slot *slot = block->slots;
-    while (slot->name != NULL && strcmp(slot->name, name) != 0) slot++;
-    return slot->name != NULL ? slot : NULL;
+    const weir_parameter *parameter = block->parameters;
+    while (parameter->name != NULL && strcmp(parameter->name, name) != 0) parameter++;
+    return parameter->name != NULL ? parameter : NULL;
 }
 
-/* Adds the rows of one more slot of the tensor. Returns NULL, or what is wrong with it. */
+/* Adds the rows of one more parameter of the tensor. Returns NULL, or what is wrong with it. */
 static const char *add_fused(
-    const binder *b, wanted *w, const weir_slot *own, const weir_slot *slot,
+    const binder *b, wanted *w, const weir_parameter *own, const weir_parameter *parameter,
     const weir_block_use *use
 )
 {
     wanted other = { 0 };
-    if (slot == NULL) return "which is no slot of this block";
-    if (slot->wanted != NULL && !slot->wanted(use->options)) return NULL;
-    if (weir_bind_is_empty(b, slot, use)) return NULL;
-    if (slot == own) w->first_row = w->fused_rows;
-    if (!set_dims(b, &other, slot, use)) return "which has a shape that no tensor has";
-    if (slot->kind != own->kind || other.fused_n_in != w->fused_n_in ||
+    if (parameter == NULL) return "which is no parameter of this block";
+    if (parameter->wanted != NULL && !parameter->wanted(use->options)) return NULL;
+    if (weir_bind_is_empty(b, parameter, use)) return NULL;
+    if (parameter == own) w->first_row = w->fused_rows;
+    if (!set_dims(b, &other, parameter, use)) return "which has a shape that no tensor has";
+    if (parameter->kind != own->kind || other.fused_n_in != w->fused_n_in ||
         other.n_experts != w->n_experts)
         return "whose rows do not have the same length and type";
     if (other.fused_n_rows % w->n_groups != 0) return "whose rows do not divide into groups";
@@ -90,13 +94,16 @@ static int64_t groups_of(const binder *b, const wanted *w)
     return n > 0 && name != NULL && w->n_in == 1 ? n * (w->n_rows / w->dims[w->n_dims - 1]) : n;
 }
 
-bool weir_bind_size(binder *b, wanted *w, const weir_slot *slot, const weir_block_use *use)
+bool weir_bind_size(
+    binder *b, wanted *w, const weir_parameter *parameter, const weir_block_use *use
+)
 {
     const weir_toml_node *const names =
         weir_arch_choice(weir_toml_get(w->entry, "fused"), b->container);
-    if (!set_dims(b, w, slot, use)) {
+    if (!set_dims(b, w, parameter, use)) {
         weir_bind_problem(
-            b, "slot \"%s\" of %s has a shape that no tensor has", w->slot, use->block->name
+            b, "parameter \"%s\" of %s has a shape that no tensor has", w->parameter,
+            use->block->name
         );
         return false;
     }
@@ -104,17 +111,17 @@ bool weir_bind_size(binder *b, wanted *w, const weir_slot *slot, const weir_bloc
     if (w->n_groups < 1) {
         weir_bind_problem(
             b, "%s: [tensor] \"%s\": groups is no positive integer here", b->model->arch->file,
-            w->slot
+            w->parameter
         );
         return false;
     }
     for (size_t i = 0; names != NULL && i < weir_toml_size(names); i++) {
         const char *const name = weir_toml_string(weir_toml_at(names, i, NULL), NULL);
         const char *const wrong =
-            name != NULL ? add_fused(b, w, slot, find_slot(use->block, name), use) : NULL;
+            name != NULL ? add_fused(b, w, parameter, find_parameter(use->block, name), use) : NULL;
         if (wrong == NULL) continue;
         weir_bind_problem(
-            b, "%s: [tensor] \"%s\": fused has \"%s\", %s (%s)", b->model->arch->file, w->slot,
+            b, "%s: [tensor] \"%s\": fused has \"%s\", %s (%s)", b->model->arch->file, w->parameter,
             name, wrong, use->block->name
         );
         return false;
@@ -147,7 +154,7 @@ static shape shape_of(const wanted *w, bool is_stacked, bool is_fused)
 static shape codes_shape(shape all)
 {
     shape out = all;
-    WEIR_ASSERT(out.n_dims > 0 && out.n_dims < WEIR_TENSOR_DIMS); /* slots have up to three */
+    WEIR_ASSERT(out.n_dims > 0 && out.n_dims < WEIR_TENSOR_DIMS); /* parameters have up to three */
     out.dims[out.n_dims - 1] /= 32;
     out.dims[out.n_dims++] = 16;
     return out;
@@ -184,7 +191,8 @@ static void report_shape(binder *b, const wanted *w, const weir_tensor *tensor, 
     if (w->fused_rows > w->n_rows) {
         char text[160];
         weir_bind_describe(text, sizeof text, all.dims, all.n_dims);
-        (void)snprintf(fused, sizeof fused, ", or [%s] with the rows of all fused slots", text);
+        (void
+        )snprintf(fused, sizeof fused, ", or [%s] with the rows of all fused parameters", text);
     }
     weir_bind_problem(b, "tensor %s is [%s], want [%s]%s", tensor->name, got, want, fused);
 }
@@ -218,7 +226,7 @@ static bool locate(
         (is_by_row && rows.n_in % info.block_elements != 0)) {
         weir_bind_problem(
             b, "tensor %s of %s: the rows of \"%s\" are not whole blocks of %d elements",
-            tensor->name, info.name, w->slot, (int)info.block_elements
+            tensor->name, info.name, w->parameter, (int)info.block_elements
         );
         return false;
     }
@@ -239,7 +247,8 @@ static transform transform_of(binder *b, const wanted *w)
     if (strcmp(text, "one_plus") == 0) return TRANSFORM_ONE_PLUS;
     if (strcmp(text, "neg_exp") == 0) return TRANSFORM_NEG_EXP;
     weir_bind_problem(
-        b, "%s: [tensor] \"%s\" has an unknown transform '%s'", b->model->arch->file, w->slot, text
+        b, "%s: [tensor] \"%s\" has an unknown transform '%s'", b->model->arch->file, w->parameter,
+        text
     );
     return TRANSFORM_NONE;
 }
@@ -252,13 +261,13 @@ static bool report_blocks(
         b,
         "tensors %s and %s are not the codes and exponents of MXFP4 blocks for \"%s\": bytes, "
         "[.., inputs / 32, 16] and [.., inputs / 32]",
-        codes->name, scales->name, w->slot
+        codes->name, scales->name, w->parameter
     );
     return false;
 }
 
-/* Blocks of MXFP4 in two tensors; the codes have the shape of the slot's rows, `all`. Returns false
- * if something else is wrong (reported). */
+/* Blocks of MXFP4 in two tensors; the codes have the shape of the parameter's rows, `all`. Returns
+ * false if something else is wrong (reported). */
 static bool locate_blocks(
     binder *b, const wanted *w, const weir_tensor *codes, row_range rows, shape all, part *out
 )
@@ -296,7 +305,7 @@ static bool find_block_scales(binder *b, const wanted *w, part *out)
             b,
             "tensors %s and %s are not FP8 codes of \"%s\" and the scales of their blocks of "
             "%d x %d, f32 or bf16",
-            codes->name, scales->name, w->slot, WEIR_SCALED_BLOCK, WEIR_SCALED_BLOCK
+            codes->name, scales->name, w->parameter, WEIR_SCALED_BLOCK, WEIR_SCALED_BLOCK
         );
         return false;
     }

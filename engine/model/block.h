@@ -16,25 +16,25 @@
 extern "C" {
 #endif
 
-typedef enum weir_slot_kind {
-    WEIR_SLOT_MATRIX, /* packed for matmul: const weir_weight * */
-    WEIR_SLOT_VECTOR, /* converted to f32, row-major: const float * */
+typedef enum weir_parameter_kind {
+    WEIR_PARAMETER_MATRIX, /* packed for matmul: const weir_weight * */
+    WEIR_PARAMETER_VECTOR, /* converted to f32, row-major: const float * */
     /* A matrix for each expert: const weir_weight *, an array as long as the first dimension; the
      * others are those of each matrix. All have the same type and layout. */
-    WEIR_SLOT_EXPERTS,
-    WEIR_SLOT_HEADS, /* the same for each head: every row uses all of them */
-} weir_slot_kind;
+    WEIR_PARAMETER_EXPERTS,
+    WEIR_PARAMETER_HEADS, /* the same for each head: every row uses all of them */
+} weir_parameter_kind;
 
 /* Options are the struct that the block's option table describes. */
 typedef int64_t (*weir_extent)(const weir_shape *shape, const void *options);
 
-/* A place for a tensor. Absent optional slots stay NULL; all others are bound or the checkpoint is
- * refused, whatever the arch file says. Shapes are compared without dimensions of 1. A matrix has
- * as many inputs as its last dimension, and the product of the others as outputs. A slot with a
- * dimension of 0 has no tensor: it stays NULL. */
-typedef struct weir_slot {
+/* A place for a tensor. Absent optional parameters stay NULL; all others are bound or the
+ * checkpoint is refused, whatever the arch file says. Shapes are compared without dimensions of 1.
+ * A matrix has as many inputs as its last dimension, and the product of the others as outputs. A
+ * parameter with a dimension of 0 has no tensor: it stays NULL. */
+typedef struct weir_parameter {
     const char *name; /* as in [tensor] of arch files */
-    weir_slot_kind kind;
+    weir_parameter_kind kind;
     size_t offset; /* in the block's weights struct */
     weir_extent dims[WEIR_TENSOR_DIMS]; /* terminated by NULL, unless full */
     bool optional;
@@ -42,19 +42,21 @@ typedef struct weir_slot {
     bool (*wanted)(const void *options); /* may be NULL: always */
     /* The elements of an optional vector if it is absent; NULL: it stays NULL. */
     double (*initial)(const void *options);
-} weir_slot;
+} weir_parameter;
 
-/* Designated initialisers of a slot for `member` of the weights struct; its dimensions follow. */
+/* Designated initialisers of a parameter for `member` of the weights struct; its dimensions
+ * follow. */
 #define WEIR_MATRIX(text, type, member, ...)                                                       \
-    .name = text, .kind = WEIR_SLOT_MATRIX, .offset = offsetof(type, member),                      \
+    .name = text, .kind = WEIR_PARAMETER_MATRIX, .offset = offsetof(type, member),                 \
     .dims = { __VA_ARGS__ }
 #define WEIR_EXPERTS(text, type, member, ...)                                                      \
-    .name = text, .kind = WEIR_SLOT_EXPERTS, .offset = offsetof(type, member),                     \
+    .name = text, .kind = WEIR_PARAMETER_EXPERTS, .offset = offsetof(type, member),                \
     .dims = { __VA_ARGS__ }
 #define WEIR_HEADS(text, type, member, ...)                                                        \
-    .name = text, .kind = WEIR_SLOT_HEADS, .offset = offsetof(type, member), .dims = { __VA_ARGS__ }
+    .name = text, .kind = WEIR_PARAMETER_HEADS, .offset = offsetof(type, member),                  \
+    .dims = { __VA_ARGS__ }
 #define WEIR_VECTOR(text, type, member, ...)                                                       \
-    .name = text, .kind = WEIR_SLOT_VECTOR, .offset = offsetof(type, member),                      \
+    .name = text, .kind = WEIR_PARAMETER_VECTOR, .offset = offsetof(type, member),                 \
     .dims = { __VA_ARGS__ }
 
 /* The KV rows of a layer. */
@@ -82,7 +84,7 @@ typedef enum weir_block_kind {
 typedef struct weir_block {
     const char *name; /* its name in `mixer` or `kind` of arch files */
     weir_block_kind kind;
-    const weir_slot *slots; /* terminated by name == NULL */
+    const weir_parameter *parameters; /* terminated by name == NULL */
     /* Names of shapes that the block uses in addition to d_model; terminated by NULL. */
     const char *const *shapes;
     size_t weights_bytes;

@@ -137,22 +137,25 @@ static weir_status use_block(
                  );
 }
 
-static size_t count_experts(const weir_model *model, const weir_slot *slot, const void *options)
+static size_t count_experts(
+    const weir_model *model, const weir_parameter *parameter, const void *options
+)
 {
-    const int64_t n = slot->dims[0](&model->shape, options);
+    const int64_t n = parameter->dims[0](&model->shape, options);
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Slots that the options do not want are counted too. */
-static void count_slots(weir_model *model, const weir_block_use *use)
+/* Parameters that the options do not want are counted too. */
+static void count_parameters(weir_model *model, const weir_block_use *use)
 {
-    for (const weir_slot *slot = use->block->slots; slot->name != NULL; slot++) {
-        switch (slot->kind) {
-        case WEIR_SLOT_MATRIX: model->max_matrices++; break;
-        case WEIR_SLOT_VECTOR: model->max_vectors++; break;
-        case WEIR_SLOT_EXPERTS:
-        case WEIR_SLOT_HEADS:
-            model->max_matrices += count_experts(model, slot, use->options);
+    for (const weir_parameter *parameter = use->block->parameters; parameter->name != NULL;
+         parameter++) {
+        switch (parameter->kind) {
+        case WEIR_PARAMETER_MATRIX: model->max_matrices++; break;
+        case WEIR_PARAMETER_VECTOR: model->max_vectors++; break;
+        case WEIR_PARAMETER_EXPERTS:
+        case WEIR_PARAMETER_HEADS:
+            model->max_matrices += count_experts(model, parameter, use->options);
             model->max_expert_arrays++;
             break;
         }
@@ -171,8 +174,8 @@ static weir_status plan_layer(
     WEIR_TRY(check_shape(model, &l->ffn, "ffn", error));
     WEIR_TRY(place_rows(model, l, error));
     place_memory(model, l);
-    count_slots(model, &l->mixer);
-    count_slots(model, &l->ffn);
+    count_parameters(model, &l->mixer);
+    count_parameters(model, &l->ffn);
     model->max_vectors += 4; /* its norms */
     return WEIR_OK;
 }
@@ -219,7 +222,7 @@ weir_status weir_plan_layers(weir_model *model, weir_error *error)
 }
 
 /* The output matrix; its norm and RoPE's factors. */
-weir_status weir_open_slots(weir_model *model, weir_error *error)
+weir_status weir_open_parameters(weir_model *model, weir_error *error)
 {
     model->max_matrices += 1;
     model->max_vectors += 2;

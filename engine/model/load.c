@@ -11,7 +11,7 @@ static weir_status load_vector(
 {
     const weir_tensor *const tensor = vector->tensor;
     WEIR_ASSERT(dst != NULL || vector->count == 0);
-    *vector->slot = dst;
+    *vector->parameter = dst;
     for (int64_t i = 0; tensor == NULL && i < vector->count; i++) dst[i] = vector->initial;
     if (tensor == NULL) return WEIR_OK;
     const size_t element = weir_row_bytes(tensor->dtype, 1);
@@ -62,8 +62,8 @@ static weir_status move_vectors(weir_model *model, const float *from, weir_error
     const size_t bytes = weir_model_near_frequency_bytes(model);
     weir_ledger_copy(model->ledger, model->vector_memory, from, model->vector_bytes);
     for (size_t i = 0; i < model->n_vectors; i++) {
-        const float **const slot = model->vectors[i].slot;
-        *slot = (const float *)model->vector_memory + (*slot - from);
+        const float **const parameter = model->vectors[i].parameter;
+        *parameter = (const float *)model->vector_memory + (*parameter - from);
     }
     WEIR_TRY(weir_ledger_alloc_device(
         model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS, bytes, error

@@ -20,7 +20,8 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
                 error, WEIR_EFORMAT, "%s: the weights do not fit in memory",
                 weir_tensor_directory_path(model->directory)
             );
-        /* A slot's matrices have the same size, so it does not matter which of them are used. */
+        /* A parameter's matrices have the same size, so it does not matter which of them are
+         * used. */
         if (!model->matrices[i].is_expert) continue;
         *(model->matrices[i].expert < model->shape.n_experts_used ? &model->used_expert_bytes
                                                                   : &model->idle_bytes) += bytes;
@@ -101,7 +102,7 @@ weir_status weir_model_bind(
         goto done;
     }
     status = weir_plan_layers(model, error);
-    if (status == WEIR_OK) status = weir_open_slots(model, error);
+    if (status == WEIR_OK) status = weir_open_parameters(model, error);
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
     if (status == WEIR_OK) status = weir_model_resolve_rope(model, error);
     if (status == WEIR_OK)

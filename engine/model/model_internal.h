@@ -9,7 +9,7 @@ extern "C" {
 
 typedef enum transform { TRANSFORM_NONE, TRANSFORM_ONE_PLUS, TRANSFORM_NEG_EXP } transform;
 
-/* Rows r of a slot in its tensor: r / length * stride + r % length, counted from its first. */
+/* Rows r of a parameter in its tensor: r / length * stride + r % length, counted from its first. */
 typedef struct weir_row_runs {
     int64_t length, stride;
 } weir_row_runs;
@@ -35,12 +35,12 @@ typedef struct bound_matrix {
     weir_row_runs runs;
     weir_dtype dtype, stored; /* of the matrix, and of the tensor */
     bool is_transposed; /* the tensor has its columns as rows */
-    int64_t expert; /* index in the slot's array; 0 in other slots */
+    int64_t expert; /* index in the parameter's array; 0 in other parameters */
     bool is_expert, is_last; /* of the tensor */
 } bound_matrix;
 
 typedef struct bound_vector {
-    const float **slot; /* where the pointer is stored */
+    const float **parameter; /* where the pointer is stored */
     const weir_tensor *tensor;
     const unsigned char *data; /* in the tensor */
     int64_t count;
@@ -50,7 +50,7 @@ typedef struct bound_vector {
     float initial; /* of all elements, if there is no tensor */
 } bound_vector;
 
-/* A slot of experts in a layer: its matrices are weights [first, first + n) of the model. */
+/* A parameter of experts in a layer: its matrices are weights [first, first + n) of the model. */
 typedef struct weir_expert_array {
     int64_t layer, n;
     size_t first;
@@ -96,7 +96,7 @@ struct weir_model {
     weir_kv_geometry *geometry; /* [kv_layers], with first_head set */
     weir_kv_reader *readers; /* [n_readers] */
     /* [max_matrices]: plans, then the weights themselves. Never reallocated: blocks point at them;
-     * those of a slot of experts are adjacent. */
+     * those of a parameter of experts are adjacent. */
     weir_weight *weights;
     bound_matrix *matrices; /* [max_matrices]: where they come from */
     bound_vector *vectors;
@@ -157,7 +157,7 @@ WEIR_MUST_CHECK weir_status weir_require_shapes(
     const weir_model *model, const char *const *names, const char *who, weir_error *error
 );
 WEIR_MUST_CHECK weir_status weir_plan_layers(weir_model *model, weir_error *error);
-WEIR_MUST_CHECK weir_status weir_open_slots(weir_model *model, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_open_parameters(weir_model *model, weir_error *error);
 
 /* gather.c: matrices whose rows are not one after another in a tensor, or that the tensor has
  * transposed, or with their scales in another. */

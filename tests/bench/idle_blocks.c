@@ -46,7 +46,7 @@ static weir_status feed_forward(
 const weir_block idle_mixer = {
     .name = "idle",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = idle_slots,
+    .parameters = idle_parameters,
     .shapes = idle_kv_shapes,
     .host_only = "it computes nothing",
     .kv = kv,
@@ -57,7 +57,7 @@ const weir_block idle_mixer = {
 const weir_block idle_ffn = {
     .name = "idle",
     .kind = WEIR_BLOCK_FFN,
-    .slots = idle_slots,
+    .parameters = idle_parameters,
     .shapes = idle_no_shapes,
     .scratch_elements = idle_scratch_elements,
     .forward = feed_forward,

@@ -113,19 +113,20 @@ class Layer {
         vectors_.push_back(std::make_unique<Floats>(std::move(values)));
         return *vectors_.back();
     }
-    void put(const char *slot, const void *what)
+    void put(const char *parameter, const void *what)
     {
-        for (const weir_slot *s = weir_block_mla.slots; s->name != nullptr; s++)
-            if (strcmp(s->name, slot) == 0) memcpy(weights_.data() + s->offset, &what, sizeof what);
+        for (const weir_parameter *s = weir_block_mla.parameters; s->name != nullptr; s++)
+            if (strcmp(s->name, parameter) == 0)
+                memcpy(weights_.data() + s->offset, &what, sizeof what);
     }
-    void put_matrix(const char *slot, const char *name, int64_t rows, int64_t n_in)
+    void put_matrix(const char *parameter, const char *name, int64_t rows, int64_t n_in)
     {
         const Floats values = m_->values.tensors.need_floats(prefix_ + name, { rows, n_in });
-        put(slot, keep(values, 1, rows, n_in));
+        put(parameter, keep(values, 1, rows, n_in));
     }
-    void put_vector(const char *slot, const char *name, int64_t size)
+    void put_vector(const char *parameter, const char *name, int64_t size)
     {
-        put(slot, keep(m_->values.tensors.need_floats(prefix_ + name, { size })).data());
+        put(parameter, keep(m_->values.tensors.need_floats(prefix_ + name, { size })).data());
     }
     void load()
     {

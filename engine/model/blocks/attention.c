@@ -27,10 +27,11 @@ static bool has_sink_logits(const void *options)
     return ((const attention_options *)options)->sink_logits;
 }
 
-static const weir_slot slots[] = { WEIR_HEADS_SLOTS(weights, heads),
-                                   { WEIR_VECTOR("attn.sink_logits", weights, sink_logits, n_heads),
-                                     .wanted = has_sink_logits },
-                                   { 0 } };
+static const weir_parameter parameters[] = {
+    WEIR_HEADS_PARAMETERS(weights, heads),
+    { WEIR_VECTOR("attn.sink_logits", weights, sink_logits, n_heads), .wanted = has_sink_logits },
+    { 0 }
+};
 
 static const weir_block_option option_table[] = {
     WEIR_HEADS_OPTIONS(attention_options, heads),
@@ -116,7 +117,7 @@ static weir_status forward(
 const weir_block weir_block_attention = {
     .name = "attention",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = weir_heads_shapes,
     .weights_bytes = sizeof(weights),
     .options = option_table,

@@ -33,8 +33,8 @@ static double rate_logit(const void *options) { return own(options)->rate_logit;
 
 static int64_t block_rows(const void *options) { return own(options)->block_rows; }
 
-static const weir_slot slots[] = {
-    WEIR_DIFFERENTIAL_SLOTS(weights, differential),
+static const weir_parameter parameters[] = {
+    WEIR_DIFFERENTIAL_PARAMETERS(weights, differential),
     { WEIR_MATRIX("coda.write", weights, write, weir_heads_one, weir_heads_model), .optional = true,
       .wanted = learns_gates },
     { WEIR_VECTOR("coda.write_bias", weights, write_bias, weir_heads_one), .optional = true,
@@ -288,7 +288,7 @@ static weir_status forward(
 const weir_block weir_block_coda = {
     .name = "coda",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = weir_heads_shapes,
     .weights_bytes = sizeof(weights),
     .options = weir_coda_option_table,

@@ -24,10 +24,10 @@ double weir_differential_lambda_bias(const void *options);
 double weir_differential_theta(const void *options);
 double weir_differential_norm(const void *options);
 
-/* The slots in a `type` whose member `differential` is a weir_differential. Parameters that a
+/* The parameters in a `type` whose member `differential` is a weir_differential. Parameters that a
  * checkpoint without adapter lacks have their initial values. */
-#define WEIR_DIFFERENTIAL_SLOTS(type, differential)                                                \
-    WEIR_HEADS_SLOTS(type, differential.heads),                                                    \
+#define WEIR_DIFFERENTIAL_PARAMETERS(type, differential)                                           \
+    WEIR_HEADS_PARAMETERS(type, differential.heads),                                               \
         { WEIR_MATRIX(                                                                             \
               "coda.lambda", type, differential.lambda, weir_differential_heads, weir_heads_model  \
           ),                                                                                       \

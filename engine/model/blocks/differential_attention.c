@@ -7,7 +7,8 @@ typedef struct weights {
     weir_differential differential;
 } weights;
 
-static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential), { 0 } };
+static const weir_parameter parameters[] = { WEIR_DIFFERENTIAL_PARAMETERS(weights, differential),
+                                             { 0 } };
 
 static void complete(void *options, weir_kv_format state_format)
 {
@@ -52,7 +53,7 @@ static weir_status forward(
 const weir_block weir_block_differential_attention = {
     .name = "differential_attention",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = weir_heads_shapes,
     .weights_bytes = sizeof(weights),
     .options = weir_differential_option_table,

@@ -72,7 +72,7 @@ static bool has_sigmoid(const void *block_options)
     return ((const options *)block_options)->scores == WEIR_EXPERTS_SIGMOID;
 }
 
-static const weir_slot slots[] = {
+static const weir_parameter parameters[] = {
     { WEIR_MATRIX("ffn.router", weights, router, experts, model), .is_exact = true },
     { WEIR_VECTOR("ffn.router_bias", weights, router_bias, experts), .optional = true },
     { WEIR_VECTOR("ffn.selection_bias", weights, selection_bias, experts), .optional = true,
@@ -408,7 +408,7 @@ static weir_status forward(
 const weir_block weir_block_experts = {
     .name = "experts",
     .kind = WEIR_BLOCK_FFN,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
     .options = option_table,

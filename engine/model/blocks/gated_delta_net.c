@@ -37,7 +37,7 @@ typedef struct delta_options {
 static bool is_split(const void *options) { return ((const delta_options *)options)->split_qkv; }
 static bool is_fused(const void *options) { return !is_split(options); }
 
-static const weir_slot slots[] = {
+static const weir_parameter parameters[] = {
     { WEIR_MATRIX("gdn.qkv", weights, qkv, qkv, model), .wanted = is_fused },
     { WEIR_MATRIX("gdn.q", weights, q, qk, model), .wanted = is_split },
     { WEIR_MATRIX("gdn.k", weights, k, qk, model), .wanted = is_split },
@@ -211,7 +211,7 @@ static const weir_state_ops state_ops = { .history_elements = history_elements,
 const weir_block weir_block_gated_delta_net = {
     .name = "gated_delta_net",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
     .options = option_table,

@@ -53,8 +53,8 @@ bool weir_heads_may_have_norm(const void *options);
 /* For the `check` of blocks with heads. */
 WEIR_MUST_CHECK weir_status weir_heads_check(const void *options, weir_error *error);
 
-/* The slots in a `type` whose member `heads` is a weir_heads. */
-#define WEIR_HEADS_SLOTS(type, heads)                                                              \
+/* The parameters in a `type` whose member `heads` is a weir_heads. */
+#define WEIR_HEADS_PARAMETERS(type, heads)                                                         \
     { WEIR_MATRIX("attn.q", type, heads.q, weir_heads_q_width, weir_heads_model) },                \
         { WEIR_MATRIX("attn.k", type, heads.k, weir_heads_kv_width, weir_heads_model) },           \
         { WEIR_MATRIX("attn.v", type, heads.v, weir_heads_kv_width, weir_heads_model) },           \

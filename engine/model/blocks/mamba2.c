@@ -46,7 +46,7 @@ static bool has_groups(const void *options)
 }
 static bool has_one(const void *options) { return !has_groups(options); }
 
-static const weir_slot slots[] = {
+static const weir_parameter parameters[] = {
     { WEIR_MATRIX("ssm.z", weights, z, inner, model) },
     { WEIR_MATRIX("ssm.xbc", weights, xbc, xbc, model) },
     { WEIR_MATRIX("ssm.dt", weights, dt, heads, model) },
@@ -198,7 +198,7 @@ static const weir_state_ops state_ops = { .history_elements = history_elements,
 const weir_block weir_block_mamba2 = {
     .name = "mamba2",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
     .options = option_table,

@@ -51,7 +51,7 @@ EXTENT(value, shape->value_dim)
 EXTENT(values, shape->n_heads * shape->value_dim)
 #undef EXTENT
 
-static const weir_slot slots[] = {
+static const weir_parameter parameters[] = {
     { WEIR_MATRIX("attn.q", weights, q, direct_queries, model) },
     { WEIR_MATRIX("attn.q_a", weights, q_a, query_latent, model) },
     { WEIR_VECTOR("attn.q_a_norm", weights, q_a_norm, query_latent) },
@@ -271,7 +271,7 @@ static weir_status forward(
 const weir_block weir_block_mla = {
     .name = "mla",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
     .options = option_table,

@@ -2,7 +2,7 @@
  * (Nemotron-H). It is not run, and has no norm. */
 #include "engine/model/block.h"
 
-static const weir_slot slots[] = { { 0 } };
+static const weir_parameter parameters[] = { { 0 } };
 static const char *const shapes[] = { NULL };
 
 static int64_t scratch_elements(
@@ -16,14 +16,14 @@ static int64_t scratch_elements(
 const weir_block weir_block_no_mixer = {
     .name = "none",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .scratch_elements = scratch_elements,
 };
 const weir_block weir_block_no_ffn = {
     .name = "none",
     .kind = WEIR_BLOCK_FFN,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .scratch_elements = scratch_elements,
 };

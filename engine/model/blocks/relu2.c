@@ -17,9 +17,11 @@ static int64_t inner(const weir_shape *shape, const void *options)
     return shape->d_ffn;
 }
 
-static const weir_slot slots[] = { { WEIR_MATRIX("ffn.up", weights, up, inner, model) },
-                                   { WEIR_MATRIX("ffn.down", weights, down, model, inner) },
-                                   { 0 } };
+static const weir_parameter parameters[] = {
+    { WEIR_MATRIX("ffn.up", weights, up, inner, model) },
+    { WEIR_MATRIX("ffn.down", weights, down, model, inner) },
+    { 0 }
+};
 
 static const char *const shapes[] = { "d_ffn", NULL };
 
@@ -57,7 +59,7 @@ static weir_status forward(
 const weir_block weir_block_relu2 = {
     .name = "relu2",
     .kind = WEIR_BLOCK_FFN,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
     .scratch_elements = scratch_elements,

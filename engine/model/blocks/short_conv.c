@@ -20,10 +20,12 @@ EXTENT(taps, shape->conv_taps)
 EXTENT(history_elements, (shape->conv_taps - 1) * shape->d_model)
 #undef EXTENT
 
-static const weir_slot slots[] = { { WEIR_MATRIX("conv.in", weights, in, inner, model) },
-                                   { WEIR_MATRIX("conv.out", weights, out, model, model) },
-                                   { WEIR_VECTOR("conv.taps", weights, conv, model, taps) },
-                                   { 0 } };
+static const weir_parameter parameters[] = {
+    { WEIR_MATRIX("conv.in", weights, in, inner, model) },
+    { WEIR_MATRIX("conv.out", weights, out, model, model) },
+    { WEIR_VECTOR("conv.taps", weights, conv, model, taps) },
+    { 0 }
+};
 
 static const char *const shapes[] = { "conv_taps", NULL };
 
@@ -100,7 +102,7 @@ static const weir_state_ops state_ops = { .history_elements = history_elements }
 const weir_block weir_block_short_conv = {
     .name = "short_conv",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
     .state = &state_ops,

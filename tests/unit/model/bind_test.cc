@@ -1,5 +1,5 @@
-/* Slots of experts and fused tensors: what is loaded, and what is said about a file that does not
- * fit. */
+/* Parameters of experts and fused tensors: what is loaded, and what is said about a file that does
+ * not fit. */
 #include <memory>
 
 #include "engine/model/model_internal.h"
@@ -142,7 +142,7 @@ Stored stored(
 
 size_t row_bytes(weir_dtype dtype, int64_t n) { return weir_row_bytes(dtype, n); }
 
-/* Both forms of a slot's names, and a fused tensor of gate and up. */
+/* Both forms of a parameter's names, and a fused tensor of gate and up. */
 const char *const by_expert = "\"toy.gate\" = { gguf = \"gate.{e}\", hf = \"gate.{e}\" }\n"
                               "\"toy.down\" = { gguf = \"down.{e}\", hf = \"down.{e}\" }\n";
 const char *const stacked = "\"toy.gate\" = { gguf = \"gate\", hf = \"gate\" }\n"
@@ -226,7 +226,7 @@ TEST_F(Bind, FusedExperts)
     }
 }
 
-/* Its pages are released once: both slots of both layers are packed from it. */
+/* Its pages are released once: both parameters of both layers are packed from it. */
 TEST_F(Bind, ATensorIsReleasedAfterItsLastMatrix)
 {
     ASSERT_EQ(bind(fused, { stored("gate_up", { E, 2 * I, D }), stored("down", { E, D, I }) }), "");
@@ -240,7 +240,7 @@ TEST_F(Bind, ATensorIsReleasedAfterItsLastMatrix)
     EXPECT_EQ(last, std::vector<size_t>{ uses.back() });
 }
 
-/* Parts of unlike sizes; a slot that the options do not want has no rows in the tensor. */
+/* Parts of unlike sizes; a parameter that the options do not want has no rows in the tensor. */
 TEST_F(Bind, FusedMatricesAndVectors)
 {
     const std::string list = "fused = { hf = [\"toy.a\", \"toy.b\", \"toy.c\"] } }\n",
@@ -287,7 +287,7 @@ TEST_F(Bind, WhatOneRowReads)
         bytes += weight.bytes;
         elements += weight.n_out * weight.n_in;
     }
-    EXPECT_EQ(elements, 2 * 2 * E * I * D) << "two slots in two layers";
+    EXPECT_EQ(elements, 2 * 2 * E * I * D) << "two parameters in two layers";
     EXPECT_EQ(
         weir_model_decode_bytes(model_.get()) + bytes / E * (E - USED),
         weir_model_weight_bytes(model_.get()) + weir_model_recurrent_bytes(model_.get())
@@ -305,7 +305,7 @@ TEST_F(Bind, AMissingExpertIsNamed)
         tensors.erase(tensors.begin() + 2 * missing);
         const std::string why = bind(by_expert, tensors);
         EXPECT_SAYS(
-            why, "tensor gate." + std::to_string(missing) + " is missing (slot \"toy.gate\""
+            why, "tensor gate." + std::to_string(missing) + " is missing (parameter \"toy.gate\""
         );
         EXPECT_EQ(why.find("down"), std::string::npos) << why;
     }
@@ -377,8 +377,9 @@ TEST_F(Bind, EntriesAreChecked)
     };
     const std::string ac = "[\"toy.a\", \"toy.c\"]", ca = "[\"toy.c\", \"toy.a\"]";
     EXPECT_SAYS(
-        with_lists("[\"toy.a\", \"toy.cc\"]", ac), "unknown slot in fused 'toy.cc'; the nearest is "
-                                                   "'toy.c'"
+        with_lists("[\"toy.a\", \"toy.cc\"]", ac),
+        "unknown parameter in fused 'toy.cc'; the nearest is "
+        "'toy.c'"
     );
     EXPECT_SAYS(
         with_lists("[\"toy.a\", \"toy.gate\"]", ac), "fused: \"toy.gate\" must have the same list"

@@ -3,7 +3,7 @@
 #pragma once
 #include "engine/model/block.h"
 
-static const weir_slot idle_slots[] = { { 0 } };
+static const weir_parameter idle_parameters[] = { { 0 } };
 static const char *const idle_kv_shapes[] = { "n_kv_heads", NULL };
 static const char *const idle_no_shapes[] = { NULL };
 

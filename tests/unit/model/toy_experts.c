@@ -1,4 +1,5 @@
-/* tests/unit/model/toy_experts.c - an FFN whose slots are bound by tests, and never computed. */
+/* tests/unit/model/toy_experts.c - an FFN whose parameters are bound by tests, and never
+ * computed. */
 #include "tests/unit/model/toy_blocks.h"
 
 typedef struct options {
@@ -19,7 +20,7 @@ EXTENT(rest, shape->d_shared % 32)
 
 static bool has_b(const void *block_options) { return ((const options *)block_options)->has_b; }
 
-static const weir_slot slots[] = {
+static const weir_parameter parameters[] = {
     { WEIR_EXPERTS("toy.gate", toy_experts_weights, gate, experts, inner, model) },
     { WEIR_EXPERTS("toy.up", toy_experts_weights, up, experts, inner, model), .optional = true },
     { WEIR_EXPERTS("toy.down", toy_experts_weights, down, experts, model, inner) },
@@ -56,7 +57,7 @@ static weir_status forward(
 const weir_block toy_experts = {
     .name = "toy_experts",
     .kind = WEIR_BLOCK_FFN,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(toy_experts_weights),
     .options = table,

@@ -18,7 +18,7 @@ EXTENT(inner, shape->d_ffn)
 EXTENT(eighth, shape->d_ffn / 8)
 EXTENT(two, 2)
 
-static const weir_slot slots[] = {
+static const weir_parameter parameters[] = {
     { WEIR_MATRIX("toy.up", weights, up, two, two, two, eighth, model) },
     { WEIR_MATRIX("toy.down", weights, down, model, inner) },
     { 0 }
@@ -59,7 +59,7 @@ static weir_status forward(
 const weir_block toy_ffn = {
     .name = "toy_ffn",
     .kind = WEIR_BLOCK_FFN,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
     .scratch_elements = scratch_elements,

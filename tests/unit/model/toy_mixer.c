@@ -49,7 +49,7 @@ EXTENT(out_width, shape->n_heads *TOY_VALUE_DIM)
 EXTENT(two, 2)
 EXTENT(three, 3)
 
-static const weir_slot slots[] = {
+static const weir_parameter parameters[] = {
     { WEIR_MATRIX("toy.q", weights, q, q_width, model) },
     { WEIR_MATRIX("toy.k", weights, k, k_width, model) },
     { WEIR_MATRIX("toy.v", weights, v, v_width, model) },
@@ -177,7 +177,7 @@ static const weir_state_ops state = { .elements = model, .check = check };
 const weir_block toy_mixer = {
     .name = "toy_mixer",
     .kind = WEIR_BLOCK_MIXER,
-    .slots = slots,
+    .parameters = parameters,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
     .options = options_table,

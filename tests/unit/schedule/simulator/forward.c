@@ -36,7 +36,7 @@ static const weir_state_ops state = { .elements = state_elements };
 
 const weir_block sim_kv = { .name = "sim_kv",
                             .kind = WEIR_BLOCK_MIXER,
-                            .slots = idle_slots,
+                            .parameters = idle_parameters,
                             .shapes = idle_kv_shapes,
                             .host_only = "it computes nothing",
                             .kv = kv,
@@ -45,7 +45,7 @@ const weir_block sim_kv = { .name = "sim_kv",
 
 const weir_block sim_state = { .name = "sim_state",
                                .kind = WEIR_BLOCK_MIXER,
-                               .slots = idle_slots,
+                               .parameters = idle_parameters,
                                .shapes = idle_no_shapes,
                                .host_only = "it computes nothing",
                                .state = &state,
@@ -54,7 +54,7 @@ const weir_block sim_state = { .name = "sim_state",
 
 const weir_block sim_ffn = { .name = "sim_ffn",
                              .kind = WEIR_BLOCK_FFN,
-                             .slots = idle_slots,
+                             .parameters = idle_parameters,
                              .shapes = idle_no_shapes,
                              .scratch_elements = idle_scratch_elements,
                              .forward = forward };
