@@ -121,10 +121,10 @@ size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier)
     return ledger->state.cap[tier];
 }
 
-/* ---- payers ---------------------------------------------------------------------------------- */
-static bool charge(weir_payer *payer, size_t bytes)
+/* ---- trackers -------------------------------------------------------------------------------- */
+static bool charge(weir_memory_tracker *tracker, size_t bytes)
 {
-    weir_ledger_payer *const self = (weir_ledger_payer *)payer;
+    weir_ledger_tracker *const self = (weir_ledger_tracker *)tracker;
     if (self->ledger != NULL &&
         weir_ledger_reserve(self->ledger, WEIR_TIER_HOST, self->account, bytes, self->refused) !=
             WEIR_OK)
@@ -133,28 +133,28 @@ static bool charge(weir_payer *payer, size_t bytes)
     return true;
 }
 
-/* `held` is updated last: a caller that reads 0 may destroy the payer. */
-static void refund(weir_payer *payer, size_t bytes)
+/* `held` is updated last: a caller that reads 0 may destroy the tracker. */
+static void refund(weir_memory_tracker *tracker, size_t bytes)
 {
-    weir_ledger_payer *const self = (weir_ledger_payer *)payer;
+    weir_ledger_tracker *const self = (weir_ledger_tracker *)tracker;
     if (self->ledger != NULL)
         weir_ledger_return(self->ledger, WEIR_TIER_HOST, self->account, bytes);
     (void)__atomic_fetch_sub(&self->held, bytes, __ATOMIC_RELEASE);
 }
 
-void weir_ledger_payer_init(
-    weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused
+void weir_ledger_tracker_init(
+    weir_ledger_tracker *tracker, weir_ledger *ledger, weir_account account, weir_error *refused
 )
 {
-    *payer = (weir_ledger_payer){ .payer = { .charge = charge, .refund = refund },
-                                  .ledger = ledger,
-                                  .account = account,
-                                  .refused = refused };
+    *tracker = (weir_ledger_tracker){ .tracker = { .charge = charge, .refund = refund },
+                                      .ledger = ledger,
+                                      .account = account,
+                                      .refused = refused };
 }
 
-size_t weir_ledger_payer_held(const weir_ledger_payer *payer)
+size_t weir_ledger_tracker_held(const weir_ledger_tracker *tracker)
 {
-    return __atomic_load_n(&payer->held, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&tracker->held, __ATOMIC_ACQUIRE);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */

@@ -74,21 +74,21 @@ typedef struct weir_ledger_state {
 } weir_ledger_state;
 void weir_ledger_read(const weir_ledger *ledger, weir_ledger_state *out);
 
-/* An account of the host as a payer (engine/base/memory.h). `payer` must not move; `refused` (may
- * be NULL) keeps the message of the last refusal, for a payer used by one thread. ledger NULL:
- * nothing is counted. */
-typedef struct weir_ledger_payer {
-    weir_payer payer;
+/* An account of the host as a tracker (engine/base/memory.h). `tracker` must not move; `refused`
+ * (may be NULL) keeps the message of the last refusal, for a tracker used by one thread. ledger
+ * NULL: nothing is counted. */
+typedef struct weir_ledger_tracker {
+    weir_memory_tracker tracker;
     weir_ledger *ledger;
     weir_account account;
     weir_error *refused;
     size_t held; /* bytes charged and not refunded; atomic */
-} weir_ledger_payer;
-void weir_ledger_payer_init(
-    weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused
+} weir_ledger_tracker;
+void weir_ledger_tracker_init(
+    weir_ledger_tracker *tracker, weir_ledger *ledger, weir_account account, weir_error *refused
 );
 /* Returns 0 if every block charged to it was freed; then it may be destroyed. */
-size_t weir_ledger_payer_held(const weir_ledger_payer *payer);
+size_t weir_ledger_tracker_held(const weir_ledger_tracker *tracker);
 
 /* Allocates zeroed, 64-byte aligned memory charged to an account; large blocks are mapped lazily
  * and use huge pages. Free is NULL-safe and needs the same size. */

@@ -14,7 +14,7 @@
 
 struct weir_sequence {
     weir_engine *engine;
-    weir_ledger_payer payer; /* of `tokens` and `logits` */
+    weir_ledger_tracker tracker; /* of `tokens` and `logits` */
     int32_t *tokens; /* [capacity], the first n are used */
     size_t n, capacity;
     float *logits; /* [n_vocab] */

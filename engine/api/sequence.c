@@ -9,9 +9,9 @@
 /* ---- making and ending ----------------------------------------------------------------------- */
 static void *take(weir_sequence *s, void *memory, size_t bytes)
 {
-    weir_payer *const before = weir_payer_set(&s->payer.payer);
+    weir_memory_tracker *const before = weir_memory_tracker_set(&s->tracker.tracker);
     void *const taken = weir_memory_resize(memory, bytes);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     return taken;
 }
 
@@ -21,7 +21,7 @@ weir_status weir_sequence_new(weir_sequence **out, weir_engine *engine, weir_err
     weir_sequence *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a sequence");
     s->engine = engine;
-    weir_ledger_payer_init(&s->payer, weir_engine_ledger(engine), WEIR_ACCOUNT_HTTP, NULL);
+    weir_ledger_tracker_init(&s->tracker, weir_engine_ledger(engine), WEIR_ACCOUNT_HTTP, NULL);
     s->logits = take(s, NULL, n_vocab * sizeof *s->logits);
     if (s->logits == NULL) {
         weir_sequence_free(s);
@@ -232,10 +232,10 @@ weir_status weir_sequence_restore(weir_sequence *sequence, const char *path, wei
 {
     weir_session_result result;
     weir_ids ids = { 0 };
-    weir_payer *const before = weir_payer_set(&sequence->payer.payer);
+    weir_memory_tracker *const before = weir_memory_tracker_set(&sequence->tracker.tracker);
     weir_status status =
         weir_engine_read_sequence(sequence->engine, &ids, WEIR_API_SALT, path, &result, error);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     if (status == WEIR_OK) status = weir_api_reserve(sequence, ids.count, error);
     if (status == WEIR_OK) {
         memcpy(sequence->tokens, ids.data, ids.count * sizeof *ids.data);

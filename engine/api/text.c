@@ -11,17 +11,17 @@
 
 /* Between begin and end, this thread's memory is charged to the engine. */
 typedef struct charge {
-    weir_ledger_payer payer;
-    weir_payer *before;
+    weir_ledger_tracker tracker;
+    weir_memory_tracker *before;
 } charge;
 
 static void begin_charge(charge *c, const weir_engine *engine)
 {
-    weir_ledger_payer_init(&c->payer, weir_engine_ledger(engine), WEIR_ACCOUNT_HTTP, NULL);
-    c->before = weir_payer_set(&c->payer.payer);
+    weir_ledger_tracker_init(&c->tracker, weir_engine_ledger(engine), WEIR_ACCOUNT_HTTP, NULL);
+    c->before = weir_memory_tracker_set(&c->tracker.tracker);
 }
 
-static void end_charge(charge *c) { (void)weir_payer_set(c->before); }
+static void end_charge(charge *c) { (void)weir_memory_tracker_set(c->before); }
 
 /* Copies the result for the caller, with a terminating NUL. */
 static weir_status copy_out(void **out, const void *bytes, size_t n, weir_error *error)

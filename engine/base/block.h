@@ -6,7 +6,7 @@
 #include "engine/base/memory.h"
 
 typedef struct weir_block {
-    alignas(16
-    ) weir_payer *payer; /* NULL: not charged; if it has a heap, the block lies in that heap */
+    alignas(16) weir_memory_tracker
+        *tracker; /* NULL: not charged; if it has a heap, the block lies in that heap */
     size_t tag; /* malloc: the bytes charged; heap: where the block lies, and its class */
 } weir_block;

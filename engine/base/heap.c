@@ -42,8 +42,8 @@ typedef struct free_block {
 _Static_assert(sizeof(free_block) == LEAST, "a free block fits into the smallest");
 
 struct weir_heap {
-    weir_payer payer; /* first member: weir_payer_set takes its address */
-    weir_payer *source;
+    weir_memory_tracker tracker; /* first member: weir_memory_tracker_set takes its address */
+    weir_memory_tracker *source;
     pthread_mutex_t lock;
     chunk *first, *newest; /* the heap lies in the first chunk; blocks are cut from the newest */
     size_t mapped, n_live;
@@ -91,21 +91,21 @@ static void *remap(void *memory, size_t before, size_t size)
 static void unmap(void *memory, size_t size) { (void)munmap(memory, size); }
 #endif
 
-/* Charges the payer. Returns false if it refuses. */
-static bool pay(weir_payer *source, size_t bytes)
+/* Charges the tracker. Returns false if it refuses. */
+static bool pay(weir_memory_tracker *source, size_t bytes)
 {
     if (source != NULL && !source->charge(source, bytes)) return false;
     atomic_fetch_add_explicit(&mapped_by_all, bytes, memory_order_relaxed);
     return true;
 }
 
-static void pay_back(weir_payer *source, size_t bytes)
+static void pay_back(weir_memory_tracker *source, size_t bytes)
 {
     atomic_fetch_sub_explicit(&mapped_by_all, bytes, memory_order_relaxed);
     if (source != NULL) source->refund(source, bytes);
 }
 
-static void *pay_and_map(weir_payer *source, size_t size)
+static void *pay_and_map(weir_memory_tracker *source, size_t size)
 {
     if (!pay(source, size)) return NULL;
     void *const memory = map(size);
@@ -113,30 +113,30 @@ static void *pay_and_map(weir_payer *source, size_t size)
     return memory;
 }
 
-/* ---- a heap as a payer ----------------------------------------------------------------------- */
-static bool charge(weir_payer *payer, size_t bytes)
+/* ---- a heap as a tracker --------------------------------------------------------------------- */
+static bool charge(weir_memory_tracker *tracker, size_t bytes)
 {
-    weir_payer *const source = ((weir_heap *)payer)->source;
+    weir_memory_tracker *const source = ((weir_heap *)tracker)->source;
     return source == NULL || source->charge(source, bytes);
 }
 
-static void refund(weir_payer *payer, size_t bytes)
+static void refund(weir_memory_tracker *tracker, size_t bytes)
 {
-    weir_payer *const source = ((weir_heap *)payer)->source;
+    weir_memory_tracker *const source = ((weir_heap *)tracker)->source;
     if (source != NULL) source->refund(source, bytes);
 }
 
-weir_heap *weir_heap_open(weir_payer *payer)
+weir_heap *weir_heap_open(weir_memory_tracker *tracker)
 {
     size_t size = FIRST_CHUNK;
     if (!whole_pages(&size)) return NULL;
-    chunk *const first = pay_and_map(payer, size);
+    chunk *const first = pay_and_map(tracker, size);
     if (first == NULL) return NULL;
     weir_heap *const heap = (weir_heap *)(first + 1);
     *first = (chunk){ .size = size, .used = sizeof *first + sizeof *heap };
     first->used += -first->used % STEP;
-    *heap = (weir_heap){ .payer = { .charge = charge, .refund = refund, .heap = heap },
-                         .source = payer,
+    *heap = (weir_heap){ .tracker = { .charge = charge, .refund = refund, .heap = heap },
+                         .source = tracker,
                          .first = first,
                          .newest = first,
                          .mapped = size };
@@ -147,7 +147,7 @@ weir_heap *weir_heap_open(weir_payer *payer)
 /* Unmaps a heap without live blocks; it owns nothing but chunks. */
 static void destroy(weir_heap *heap)
 {
-    weir_payer *const source = heap->source;
+    weir_memory_tracker *const source = heap->source;
     const size_t mapped = heap->mapped;
     chunk *at = heap->first->next;
     chunk *const first = heap->first;
@@ -171,7 +171,7 @@ void weir_heap_close(weir_heap *heap)
     if (is_over) destroy(heap);
 }
 
-weir_payer *weir_heap_payer(weir_heap *heap) { return &heap->payer; }
+weir_memory_tracker *weir_heap_tracker(weir_heap *heap) { return &heap->tracker; }
 
 size_t weir_heap_mapped(const weir_heap *heap)
 {
@@ -233,7 +233,7 @@ static free_block *cut(weir_heap *heap, unsigned class)
     const size_t size = size_of_class(class);
     if (newest->size - newest->used < size) return NULL;
     free_block *const block = (free_block *)((char *)newest + newest->used);
-    block->head = (weir_block){ .payer = &heap->payer, .tag = tag_of(newest->used, class) };
+    block->head = (weir_block){ .tracker = &heap->tracker, .tag = tag_of(newest->used, class) };
     newest->used += size;
     return block;
 }
@@ -263,7 +263,7 @@ static bool add_chunk_of(weir_heap *heap, size_t size)
     return true;
 }
 
-/* Chunks grow with the heap. If the payer refuses a large one, tries one that just fits the
+/* Chunks grow with the heap. If the tracker refuses a large one, tries one that just fits the
  * block. */
 static bool add_chunk(weir_heap *heap, size_t least)
 {
@@ -325,7 +325,7 @@ static weir_block *take_mapping(weir_heap *heap, size_t size)
     if (!whole_pages(&size) || size > SIZE_MAX >> 8) return NULL;
     weir_block *const block = pay_and_map(heap->source, size);
     if (block == NULL) return NULL;
-    *block = (weir_block){ .payer = &heap->payer, .tag = tag_of(size, OWN_MAPPING) };
+    *block = (weir_block){ .tracker = &heap->tracker, .tag = tag_of(size, OWN_MAPPING) };
     (void)pthread_mutex_lock(&heap->lock);
     heap->mapped += size;
     heap->n_live++;

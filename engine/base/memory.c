@@ -10,38 +10,38 @@
 /* glibc: 8 bytes before each block; sizes are multiples of 16, at least 32. */
 enum { MALLOC_HEADER = 8, MALLOC_STEP = 16 };
 
-static _Thread_local weir_payer *current;
+static _Thread_local weir_memory_tracker *current;
 
-weir_payer *weir_payer_set(weir_payer *payer)
+weir_memory_tracker *weir_memory_tracker_set(weir_memory_tracker *tracker)
 {
-    weir_payer *const before = current;
-    current = payer;
+    weir_memory_tracker *const before = current;
+    current = tracker;
     return before;
 }
 
-weir_payer *weir_payer_get(void) { return current; }
+weir_memory_tracker *weir_memory_tracker_get(void) { return current; }
 
-static bool charge_purse(weir_payer *payer, size_t bytes)
+static bool charge_budget(weir_memory_tracker *tracker, size_t bytes)
 {
-    weir_purse *const purse = (weir_purse *)payer;
-    size_t left = __atomic_load_n(&purse->left, __ATOMIC_RELAXED);
+    weir_memory_budget *const budget = (weir_memory_budget *)tracker;
+    size_t left = __atomic_load_n(&budget->left, __ATOMIC_RELAXED);
     while (left >= bytes)
         if (__atomic_compare_exchange_n(
-                &purse->left, &left, left - bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED
+                &budget->left, &left, left - bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED
             ))
             return true;
     return false;
 }
 
-static void refund_purse(weir_payer *payer, size_t bytes)
+static void refund_budget(weir_memory_tracker *tracker, size_t bytes)
 {
-    (void)__atomic_fetch_add(&((weir_purse *)payer)->left, bytes, __ATOMIC_RELAXED);
+    (void)__atomic_fetch_add(&((weir_memory_budget *)tracker)->left, bytes, __ATOMIC_RELAXED);
 }
 
-void weir_purse_init(weir_purse *purse, size_t bytes)
+void weir_memory_budget_init(weir_memory_budget *budget, size_t bytes)
 {
-    *purse =
-        (weir_purse){ .payer = { .charge = charge_purse, .refund = refund_purse }, .left = bytes };
+    *budget = (weir_memory_budget){ .tracker = { .charge = charge_budget, .refund = refund_budget },
+                                    .left = bytes };
 }
 
 static bool cost_of(size_t *cost, size_t bytes)
@@ -50,13 +50,13 @@ static bool cost_of(size_t *cost, size_t bytes)
            weir_align_size(cost, *cost, MALLOC_STEP);
 }
 
-static void *begin(weir_block *block, weir_payer *payer, size_t cost)
+static void *begin(weir_block *block, weir_memory_tracker *tracker, size_t cost)
 {
     if (block == NULL) {
-        if (payer != NULL) payer->refund(payer, cost);
+        if (tracker != NULL) tracker->refund(tracker, cost);
         return NULL;
     }
-    *block = (weir_block){ .payer = payer, .tag = cost };
+    *block = (weir_block){ .tracker = tracker, .tag = cost };
     return block + 1;
 }
 
@@ -84,13 +84,14 @@ void *weir_memory_resize(void *memory, size_t bytes)
 {
     if (memory == NULL) return weir_memory_take(bytes);
     weir_block *const old = (weir_block *)memory - 1;
-    weir_payer *const payer = old->payer;
+    weir_memory_tracker *const tracker = old->tracker;
     const size_t before = old->tag;
     size_t cost;
-    if (payer != NULL && payer->heap != NULL) return weir_heap_resize(payer->heap, memory, bytes);
-    if (!cost_of(&cost, bytes) || (payer != NULL && !payer->charge(payer, cost))) return NULL;
-    void *const grown = begin(realloc(old, sizeof(weir_block) + bytes), payer, cost);
-    if (grown != NULL && payer != NULL) payer->refund(payer, before);
+    if (tracker != NULL && tracker->heap != NULL)
+        return weir_heap_resize(tracker->heap, memory, bytes);
+    if (!cost_of(&cost, bytes) || (tracker != NULL && !tracker->charge(tracker, cost))) return NULL;
+    void *const grown = begin(realloc(old, sizeof(weir_block) + bytes), tracker, cost);
+    if (grown != NULL && tracker != NULL) tracker->refund(tracker, before);
     return grown;
 }
 
@@ -106,26 +107,26 @@ void weir_memory_give(void *memory)
 {
     if (memory == NULL) return;
     weir_block *const block = (weir_block *)memory - 1;
-    weir_payer *const payer = block->payer;
+    weir_memory_tracker *const tracker = block->tracker;
     const size_t charged = block->tag;
-    if (payer != NULL && payer->heap != NULL) {
-        weir_heap_give(payer->heap, memory);
+    if (tracker != NULL && tracker->heap != NULL) {
+        weir_heap_give(tracker->heap, memory);
         return;
     }
     free(block);
-    if (payer != NULL) payer->refund(payer, charged);
+    if (tracker != NULL) tracker->refund(tracker, charged);
 }
 
 bool weir_hold_take(weir_hold *hold, size_t bytes)
 {
     if (current == NULL) return true;
     if (!current->charge(current, bytes)) return false;
-    *hold = (weir_hold){ .payer = current, .bytes = bytes };
+    *hold = (weir_hold){ .tracker = current, .bytes = bytes };
     return true;
 }
 
 void weir_hold_give(weir_hold *hold)
 {
-    if (hold->payer != NULL) hold->payer->refund(hold->payer, hold->bytes);
+    if (hold->tracker != NULL) hold->tracker->refund(hold->tracker, hold->bytes);
     *hold = (weir_hold){ 0 };
 }

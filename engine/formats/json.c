@@ -74,17 +74,17 @@ static weir_status refuse(
     );
 }
 
-/* If the payer has no heap, the tree gets one of its own, so its memory returns to the system. */
+/* If the tracker has no heap, the tree gets one of its own, so its memory returns to the system. */
 static weir_json_fault build_apart(
     json_t **out, weir_json_place *place, const char *text, size_t n, const weir_json_limits *limits
 )
 {
-    weir_payer *const before = weir_payer_get();
+    weir_memory_tracker *const before = weir_memory_tracker_get();
     const bool has_heap = before != NULL && before->heap != NULL;
     weir_heap *const heap = uses_memory && !has_heap ? weir_heap_open(before) : NULL;
-    if (heap != NULL) (void)weir_payer_set(weir_heap_payer(heap));
+    if (heap != NULL) (void)weir_memory_tracker_set(weir_heap_tracker(heap));
     const weir_json_fault fault = weir_json_build(out, place, text, n, limits);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     weir_heap_close(heap);
     return fault;
 }

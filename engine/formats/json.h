@@ -29,7 +29,7 @@ extern const weir_json_limits weir_json_file; /* the largest tokenizer files hol
 extern const weir_json_limits weir_json_config; /* config.json: reads_infinity */
 extern const weir_json_limits weir_json_request; /* requests, and JSON inside strings */
 
-/* Makes jansson allocate with weir_memory_*, so that the running thread's payer is charged for
+/* Makes jansson allocate with weir_memory_*, so that the running thread's tracker is charged for
  * every value. Call it in a program before its first use of jansson; a library must not change its
  * host's allocator. Afterwards use weir_json_text instead of json_dumps, whose result could not be
  * passed to free(). */

@@ -19,7 +19,7 @@ struct weir_engine {
     weir_stream *stream;
     weir_model *model;
     weir_ledger *ledger;
-    weir_ledger_payer tables_payer, tokenizer_payer;
+    weir_ledger_tracker tables_tracker, tokenizer_tracker;
     bool f32_activations;
     weir_kv_choice kv_choice;
     weir_kv_pair *kv_formats; /* [layers with KV] */
@@ -37,7 +37,7 @@ struct weir_engine {
     /* NULL: neither sessions.dir nor a server's states.dir is set, or there is no service. */
     weir_sessions *sessions;
     weir_states *states; /* NULL: no state database */
-    weir_purse states_purse; /* states.memory, charged to the account packs */
+    weir_memory_budget states_budget; /* states.memory, charged to the account packs */
 };
 
 /* engine.c: weir_engine_read reads all that a plan needs: headers, architecture, tokenizer and

@@ -260,19 +260,19 @@ static weir_status open_text(weir_engine *engine, weir_error *error)
     return open_chat(engine, error);
 }
 
-/* Runs `open` with the account as payer. `open` reports a refusal as out of memory, perhaps with
+/* Runs `open` with the account as tracker. `open` reports a refusal as out of memory, perhaps with
  * what it was for (a file); the ledger's sums are added. */
 static weir_status paid_by(
-    weir_engine *engine, weir_account account, weir_ledger_payer *payer,
+    weir_engine *engine, weir_account account, weir_ledger_tracker *tracker,
     weir_status (*open)(weir_engine *engine, weir_error *error), weir_error *error
 )
 {
     weir_error refused = { 0 };
-    weir_ledger_payer_init(payer, engine->ledger, account, &refused);
-    weir_payer *const before = weir_payer_set(&payer->payer);
+    weir_ledger_tracker_init(tracker, engine->ledger, account, &refused);
+    weir_memory_tracker *const before = weir_memory_tracker_set(&tracker->tracker);
     const weir_status status = open(engine, error);
-    (void)weir_payer_set(before);
-    payer->refused = NULL;
+    (void)weir_memory_tracker_set(before);
+    tracker->refused = NULL;
     if (status != WEIR_ENOMEM || refused.code != WEIR_EFULL) return status;
     const bool says_what = error != NULL && error->code == WEIR_ENOMEM && error->text[0] != '\0';
     char what[600];
@@ -300,10 +300,10 @@ weir_status weir_engine_open_model(
     if (weir_ledger_open(&engine->ledger, caps) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the ledger");
     weir_ledger_use_device(engine->ledger, engine->device);
-    return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_payer, open_model, error);
+    return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_tracker, open_model, error);
 }
 
 weir_status weir_engine_open_text(weir_engine *engine, weir_error *error)
 {
-    return paid_by(engine, WEIR_ACCOUNT_TOKENIZER, &engine->tokenizer_payer, open_text, error);
+    return paid_by(engine, WEIR_ACCOUNT_TOKENIZER, &engine->tokenizer_tracker, open_text, error);
 }

@@ -81,12 +81,12 @@ weir_status weir_engine_open_states(weir_engine *engine, weir_error *error)
     const weir_states_options options = { .folder = engine->config.states.dir,
                                           .model = model,
                                           .writes = true,
-                                          .payer = &engine->states_purse.payer,
+                                          .tracker = &engine->states_budget.tracker,
                                           .disk = engine->config.states.disk };
     const weir_states_kind kind = { .model = { model[0], model[1] },
                                     .dim = (int32_t)weir_model_shape(engine->model)->d_model,
                                     .embedding = WEIR_STATE_SERVICE_EMBEDDING };
-    weir_purse_init(&engine->states_purse, (size_t)engine->config.states.memory);
+    weir_memory_budget_init(&engine->states_budget, (size_t)engine->config.states.memory);
     weir_status status = weir_states_open(&engine->states, &options, error);
     if (status == WEIR_ENOTFOUND) {
         WEIR_TRY(weir_states_create(engine->config.states.dir, &kind, error));

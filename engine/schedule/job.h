@@ -132,7 +132,7 @@ struct weir_service {
     weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS];
     weir_step_times times;
     weir_ledger *ledger;
-    weir_ledger_payer payer; /* of jobs whose thread has none */
+    weir_ledger_tracker tracker; /* of jobs whose thread has none */
     size_t bytes, sampler_bytes; /* charged: the arrays below, and scratch */
     int64_t block_bytes, sink_block_bytes; /* of pages */
     bool has_news; /* jobs came or ended since statistics were published */

@@ -238,7 +238,7 @@ weir_status weir_service_open(
                                .block_rows = weir_runner_block_rows(parts->runner),
                                .block_bytes = (int64_t)weir_kv_block_stride(spec),
                                .sink_block_bytes = (int64_t)weir_kv_sink_block_stride(spec) };
-    weir_ledger_payer_init(&service->payer, parts->ledger, WEIR_ACCOUNT_HTTP, NULL);
+    weir_ledger_tracker_init(&service->tracker, parts->ledger, WEIR_ACCOUNT_HTTP, NULL);
     set_step_limits(service, parts);
     const size_t n_slots = (size_t)parts->facts->n_slots;
     pthread_mutex_init(&service->lock, NULL);

@@ -154,16 +154,16 @@ static weir_status make_job(
     return status;
 }
 
-/* Charged to the thread's payer (a server's threads have one per request), or to the ledger if it
+/* Charged to the thread's tracker (a server's threads have one per request), or to the ledger if it
  * has none. */
 static weir_status make_charged_job(
     weir_job **out, weir_service *service, const weir_request *request, weir_error *error
 )
 {
-    weir_payer *const before = weir_payer_get();
-    (void)weir_payer_set(before != NULL ? before : &service->payer.payer);
+    weir_memory_tracker *const before = weir_memory_tracker_get();
+    (void)weir_memory_tracker_set(before != NULL ? before : &service->tracker.tracker);
     const weir_status status = make_job(out, service, request, error);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     return status;
 }
 

@@ -35,8 +35,8 @@ weir_connection *weir_connection_open(
 {
     const size_t limit = (size_t)header_limit(server, is_spare),
                  capacity = limit + WEIR_REQUEST_LINE_BYTES;
-    weir_payer *payer = &server->payer.payer;
-    if (!is_spare && !payer->charge(payer, weir_connection_bytes(limit)))
+    weir_memory_tracker *tracker = &server->tracker.tracker;
+    if (!is_spare && !tracker->charge(tracker, weir_connection_bytes(limit)))
         return NULL; /* spare ones belong to account process */
     /* A mapping, so that the memory returns to the system when the connection closes. */
     void *const memory = mmap(
@@ -44,7 +44,7 @@ weir_connection *weir_connection_open(
         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0
     );
     if (memory == MAP_FAILED) {
-        if (!is_spare) payer->refund(payer, weir_connection_bytes(limit));
+        if (!is_spare) tracker->refund(tracker, weir_connection_bytes(limit));
         return NULL;
     }
     weir_connection *const c = memory;
@@ -60,11 +60,11 @@ weir_connection *weir_connection_open(
 
 void weir_connection_free(weir_connection *c)
 {
-    weir_payer *const payer = &c->server->payer.payer;
+    weir_memory_tracker *const tracker = &c->server->tracker.tracker;
     const size_t charged =
         c->is_spare ? 0 : weir_connection_bytes((size_t)c->server->options.header_limit);
     (void)munmap(c, sizeof *c + c->in_capacity);
-    if (charged > 0) payer->refund(payer, charged);
+    if (charged > 0) tracker->refund(tracker, charged);
 }
 
 static void enter(weir_connection *c, weir_phase phase)

@@ -23,9 +23,9 @@ static weir_exchange *take_spare(weir_server *server)
 {
     atomic_int *const n = &server->loop.n_spare_exchanges;
     if (atomic_load(n) >= WEIR_SPARE_PLACES) return NULL;
-    weir_payer *const before = weir_payer_set(NULL);
+    weir_memory_tracker *const before = weir_memory_tracker_set(NULL);
     weir_exchange *const x = weir_memory_take_zero(1, sizeof *x);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     if (x != NULL) atomic_fetch_add(n, 1);
     return x;
 }
@@ -103,22 +103,22 @@ void weir_exchange_drop_body(weir_exchange *x)
 }
 
 /* Opened on first use: most requests that are refused by their head allocate nothing. */
-weir_payer *weir_exchange_payer(weir_exchange *x)
+weir_memory_tracker *weir_exchange_tracker(weir_exchange *x)
 {
-    weir_payer *const payer = &x->server->payer.payer;
+    weir_memory_tracker *const tracker = &x->server->tracker.tracker;
     if (x->is_spare) return NULL;
     (void)pthread_mutex_lock(&x->lock);
-    if (x->heap == NULL) x->heap = weir_heap_open(payer);
+    if (x->heap == NULL) x->heap = weir_heap_open(tracker);
     weir_heap *const heap = x->heap;
     (void)pthread_mutex_unlock(&x->lock);
-    return heap != NULL ? weir_heap_payer(heap) : payer;
+    return heap != NULL ? weir_heap_tracker(heap) : tracker;
 }
 
 void weir_exchange_run(weir_exchange *x)
 {
-    weir_payer *const before = weir_payer_set(weir_exchange_payer(x));
+    weir_memory_tracker *const before = weir_memory_tracker_set(weir_exchange_tracker(x));
     x->route->run(x);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
 }
 
 void weir_exchange_advance(weir_exchange *x)
@@ -197,9 +197,9 @@ bool weir_exchange_charge(weir_exchange *x, size_t n)
     if (x->body.size + n + 1 > before &&
         atomic_load(&server->body_bytes) + n > (size_t)server->options.body_memory_limit)
         return false;
-    weir_payer *const payer = weir_payer_set(weir_exchange_payer(x));
+    weir_memory_tracker *const tracker = weir_memory_tracker_set(weir_exchange_tracker(x));
     const weir_status status = weir_buffer_reserve(&x->body, n);
-    (void)weir_payer_set(payer);
+    (void)weir_memory_tracker_set(tracker);
     if (status != WEIR_OK) return false;
     atomic_fetch_add(&server->body_bytes, x->body.capacity - before);
     return true;
@@ -238,12 +238,12 @@ void weir_reply_text(weir_exchange *x, const char *content_type, const void *tex
 
 void weir_reply_error(weir_exchange *x)
 {
-    weir_payer *const payer =
-        weir_payer_set(NULL); /* at most a page, so that even an error about memory can be sent */
+    weir_memory_tracker *const tracker = weir_memory_tracker_set(NULL
+    ); /* at most a page, so that even an error about memory can be sent */
     weir_buffer text = { 0 };
     if (weir_api_error_write(&text, &x->error) != WEIR_OK)
         weir_buffer_free(&text); /* empty body: there is no memory for a better one */
-    (void)weir_payer_set(payer);
+    (void)weir_memory_tracker_set(tracker);
     weir_reply_json(x, x->error.status, &text);
 }
 

@@ -101,8 +101,8 @@ bool weir_generation_on_event(void *user, const weir_event *event)
     weir_prompt *const prompt = user;
     weir_generation *const g = prompt->generation;
     weir_exchange *const x = g->exchange;
-    weir_payer *const before =
-        weir_payer_set(weir_exchange_payer(x)); /* the engine thread has no payer */
+    weir_memory_tracker *const before =
+        weir_memory_tracker_set(weir_exchange_tracker(x)); /* the engine thread has no tracker */
     (void)pthread_mutex_lock(&x->lock);
     const bool go_on = take_event(g, prompt, event);
     const bool over = weir_generation_is_over(g);
@@ -110,7 +110,7 @@ bool weir_generation_on_event(void *user, const weir_event *event)
         x->ready = WEIR_READY_STREAM;
     const bool wakes = g->request.stream && x->ready == WEIR_READY_STREAM;
     (void)pthread_mutex_unlock(&x->lock);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     /* The job is not released before this returns, nor is the exchange destroyed. */
     if (wakes) weir_exchange_wake(x);
     if (event->type == WEIR_EVENT_DONE || over)

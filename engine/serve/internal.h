@@ -136,11 +136,12 @@ typedef struct weir_workers {
     pthread_t *threads; /* [n_threads] */
     int n_threads;
     int n_held; /* over all exchanges */
-    weir_payer *payer; /* of the threads' allocations */
+    weir_memory_tracker *tracker; /* of the threads' allocations */
     bool stop;
 } weir_workers;
-WEIR_MUST_CHECK weir_status
-weir_workers_start(weir_workers *workers, int n_threads, weir_payer *payer, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_workers_start(
+    weir_workers *workers, int n_threads, weir_memory_tracker *tracker, weir_error *error
+);
 void weir_workers_stop(weir_workers *workers); /* after all work is done */
 /* Queues work. One thread at a time processes an exchange; bits that arrive meanwhile are done
  * next. DESTROY is the last. */
@@ -230,10 +231,10 @@ void weir_exchange_warn(weir_exchange *exchange, const weir_unknown_fields *unkn
 /* Checks the fields of a body that is not read as a weir_openai_request. */
 WEIR_MUST_CHECK weir_status
 weir_exchange_check_fields(weir_exchange *exchange, const json_t *root, weir_body body);
-/* The payer for weir_payer_set: the exchange's heap, which holds all memory that the request
- * causes, on any thread. Lock not held. */
-weir_payer *weir_exchange_payer(weir_exchange *exchange);
-void weir_exchange_run(weir_exchange *exchange); /* runs the route with that payer */
+/* The tracker for weir_memory_tracker_set: the exchange's heap, which holds all memory that the
+ * request causes, on any thread. Lock not held. */
+weir_memory_tracker *weir_exchange_tracker(weir_exchange *exchange);
+void weir_exchange_run(weir_exchange *exchange); /* runs the route with that tracker */
 void weir_exchange_advance(weir_exchange *exchange); /* continues what it waited for */
 /* Its client is gone, or the server ends: cancels what it waits for. Worker. */
 void weir_exchange_abandon(weir_exchange *exchange);
@@ -356,7 +357,7 @@ struct weir_server {
     weir_server_options options; /* with defaults filled in */
     weir_request_limits limits;
     weir_access access;
-    weir_ledger_payer payer; /* of all memory of requests */
+    weir_ledger_tracker tracker; /* of all memory of requests */
     weir_metrics metrics;
     weir_loop loop;
     weir_line_writer *log; /* NULL: no log */

@@ -292,7 +292,7 @@ static void *run(void *argument)
     struct epoll_event events[EVENTS];
     int64_t next_tick_ns = 0;
     bool again = false;
-    (void)weir_payer_set(&server->payer.payer);
+    (void)weir_memory_tracker_set(&server->tracker.tracker);
     for (bool over = false; !over;) {
         const int n = epoll_wait(loop->epoll, events, EVENTS, again ? 0 : TICK_MS);
         const int64_t now_ns = weir_clock_ns();

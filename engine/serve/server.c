@@ -136,7 +136,7 @@ weir_status weir_server_open(
     server->access.origins = options->allowed_origins;
     server->start_unix = weir_clock_unix_seconds();
     fill_defaults(&server->options);
-    weir_ledger_payer_init(&server->payer, options->ledger, WEIR_ACCOUNT_HTTP, NULL);
+    weir_ledger_tracker_init(&server->tracker, options->ledger, WEIR_ACCOUNT_HTTP, NULL);
     (void)pthread_mutex_init(&server->loop.lock, NULL);
     (void)pthread_mutex_init(&server->workers.lock, NULL);
     (void)pthread_cond_init(&server->workers.wake, NULL);
@@ -169,9 +169,9 @@ weir_status weir_server_open(
 weir_status weir_server_start(weir_server *server, weir_error *error)
 {
     WEIR_TRY(weir_request_log_open(server, error));
-    WEIR_TRY(
-        weir_workers_start(&server->workers, server->options.n_workers, &server->payer.payer, error)
-    );
+    WEIR_TRY(weir_workers_start(
+        &server->workers, server->options.n_workers, &server->tracker.tracker, error
+    ));
     return weir_loop_start(server, error);
 }
 
@@ -202,9 +202,9 @@ void weir_server_drain(weir_server *server, int64_t deadline_ns)
 static bool wait_for_memory(const weir_server *server)
 {
     const int64_t deadline_ns = weir_clock_ns() + last_step_ns;
-    while (weir_ledger_payer_held(&server->payer) > 0 && weir_clock_ns() < deadline_ns)
+    while (weir_ledger_tracker_held(&server->tracker) > 0 && weir_clock_ns() < deadline_ns)
         (void)poll(NULL, 0, 1);
-    return weir_ledger_payer_held(&server->payer) == 0;
+    return weir_ledger_tracker_held(&server->tracker) == 0;
 }
 
 void weir_server_close(weir_server *server)
@@ -219,6 +219,6 @@ void weir_server_close(weir_server *server)
     (void)pthread_cond_destroy(&server->workers.wake);
     if (wait_for_memory(server))
         free(server);
-    else /* the payer must outlive what is charged to it */
+    else /* the tracker must outlive what is charged to it */
         weir_log(WEIR_LOG_ERROR, "the engine still holds memory of requests, which is not freed");
 }

@@ -31,7 +31,7 @@ static void post(weir_generation *g, weir_sessions *sessions, const weir_session
 {
     weir_exchange *const x = g->exchange;
     g->files.job = *job;
-    g->files.job.payer = weir_exchange_payer(x);
+    g->files.job.tracker = weir_exchange_tracker(x);
     g->files.job.done = on_read;
     g->files.job.user = g;
     g->files.sessions = sessions;

@@ -94,7 +94,7 @@ static void post(weir_session_call *call)
     weir_session_job *const job = &call->job;
     const bool has_file = job->work != WEIR_SESSION_LIST;
     job->name = has_file ? call->own.name : NULL;
-    job->payer = weir_exchange_payer(x);
+    job->tracker = weir_exchange_tracker(x);
     job->done = on_done;
     job->user = call;
     x->call = call;

@@ -105,7 +105,7 @@ static void wait_for(
                                     .path = file,
                                     .task = do_task,
                                     .reads = reads,
-                                    .payer = weir_exchange_payer(x),
+                                    .tracker = weir_exchange_tracker(x),
                                     .done = on_done,
                                     .user = call };
     begin_wait(call, next);

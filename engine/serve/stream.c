@@ -49,11 +49,11 @@ static weir_piece next_piece(weir_exchange *x, const char **text, size_t *n)
 
 weir_piece weir_stream_next(weir_exchange *x, const char **text, size_t *n)
 {
-    weir_payer *const before = weir_payer_set(weir_exchange_payer(x));
+    weir_memory_tracker *const before = weir_memory_tracker_set(weir_exchange_tracker(x));
     (void)pthread_mutex_lock(&x->lock);
     const weir_piece piece = next_piece(x, text, n);
     (void)pthread_mutex_unlock(&x->lock);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     return piece;
 }
 

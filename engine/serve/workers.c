@@ -101,9 +101,9 @@ static void serve_one(weir_workers *workers)
     if ((work & WEIR_WORK_START) != 0 && is_wanted(exchange)) weir_exchange_run(exchange);
     if ((work & WEIR_WORK_ABANDON) != 0 && is_held) weir_exchange_abandon(exchange);
     if (work & WEIR_WORK_ADVANCE) {
-        (void)weir_payer_set(weir_exchange_payer(exchange));
+        (void)weir_memory_tracker_set(weir_exchange_tracker(exchange));
         weir_exchange_advance(exchange);
-        (void)weir_payer_set(workers->payer);
+        (void)weir_memory_tracker_set(workers->tracker);
     }
     (void)pthread_mutex_lock(&workers->lock);
     exchange->worked_on = false;
@@ -113,7 +113,7 @@ static void serve_one(weir_workers *workers)
 static void *run(void *argument)
 {
     weir_workers *const workers = argument;
-    (void)weir_payer_set(workers->payer);
+    (void)weir_memory_tracker_set(workers->tracker);
     (void)pthread_mutex_lock(&workers->lock);
     for (;;) {
         while (workers->first == NULL && (!workers->stop || workers->n_held > 0))
@@ -126,10 +126,10 @@ static void *run(void *argument)
 }
 
 weir_status weir_workers_start(
-    weir_workers *workers, int n_threads, weir_payer *payer, weir_error *error
+    weir_workers *workers, int n_threads, weir_memory_tracker *tracker, weir_error *error
 )
 {
-    workers->payer = payer;
+    workers->tracker = tracker;
     workers->threads = calloc((size_t)n_threads, sizeof *workers->threads);
     if (workers->threads == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %d worker threads", n_threads);

@@ -14,7 +14,7 @@ enum { TRIES = 4 /* Sequences that one search may reject. */ };
 
 struct weir_saver {
     weir_sessions *sessions;
-    weir_ledger_payer payer;
+    weir_ledger_tracker tracker;
     weir_service_hooks hooks;
     /* ---- the engine thread's */
     session_transfer transfer;
@@ -128,7 +128,7 @@ static void finish(weir_service *service, void *user);
 static void *write_files(void *user)
 {
     weir_saver *const s = user;
-    (void)weir_payer_set(&s->payer.payer);
+    (void)weir_memory_tracker_set(&s->tracker.tracker);
     weir_worker_lock(&s->worker);
     for (;;) {
         while (!s->has_work && !s->worker.is_closing) weir_worker_wait(&s->worker);
@@ -331,7 +331,7 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
     s->reserve = reserve_of(service->store);
     s->seen_free = INT64_MAX;
-    weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
+    weir_ledger_tracker_init(&s->tracker, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
     weir_status status =
         weir_kv_sequence_open(&s->transfer.sequence, service->store, service->ledger, 0, error);
     if (status == WEIR_OK)

@@ -268,9 +268,9 @@ static void *do_jobs(void *user)
         s->is_first_busy = s->is_first_busy || is_first;
         (void)pthread_cond_broadcast(&s->changed);
         (void)pthread_mutex_unlock(&s->lock);
-        weir_payer *const before = weir_payer_set(job->payer);
+        weir_memory_tracker *const before = weir_memory_tracker_set(job->tracker);
         session_job_do(s, job);
-        (void)weir_payer_set(before);
+        (void)weir_memory_tracker_set(before);
         (void)pthread_mutex_lock(&s->lock);
         end(s, job);
         if (is_first) s->is_first_busy = false;

@@ -96,7 +96,7 @@ struct weir_session_job {
      * functions that do other jobs on its thread. */
     weir_status (*task)(void *user, weir_error *error);
     bool reads;
-    struct weir_payer *payer; /* of the memory that the work takes; may be NULL */
+    struct weir_memory_tracker *tracker; /* of the memory that the work takes; may be NULL */
     /* Called once, on a thread of the sessions, the engine thread or that of weir_sessions_cancel;
      * no lock is held. Must not block. The job may be freed there. */
     void (*done)(weir_session_job *job);

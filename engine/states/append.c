@@ -230,7 +230,7 @@ static weir_status read_anew(weir_states *s, const char *path, weir_error *error
                           .log = -1,
                           .guard = s->guard,
                           .header = s->header,
-                          .index = { .dim = s->index.dim, .payer = s->index.payer } };
+                          .index = { .dim = s->index.dim, .tracker = s->index.tracker } };
     (void)pthread_rwlock_init(&fresh.lock, NULL);
     weir_status status = open_log(&fresh, path, error);
     if (status == WEIR_OK) status = read_on(&fresh, error);

@@ -16,7 +16,7 @@ static size_t padded(int32_t dim) { return ((size_t)dim + LANES - 1) / LANES * L
 weir_status state_index_reserve(state_index *index)
 {
     if (index->n_entries < index->n_blocks * STATE_BLOCK) return WEIR_OK;
-    weir_payer *const before = weir_payer_set(index->payer);
+    weir_memory_tracker *const before = weir_memory_tracker_set(index->tracker);
     state_entry **const longer =
         weir_memory_resize(index->blocks, (index->n_blocks + 1) * sizeof *index->blocks);
     if (longer != NULL) index->blocks = longer;
@@ -24,7 +24,7 @@ weir_status state_index_reserve(state_index *index)
         longer != NULL
             ? weir_memory_take(STATE_BLOCK * (sizeof *block + padded(index->dim) * sizeof(float)))
             : NULL;
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     if (block == NULL) return WEIR_ENOMEM;
     index->blocks[index->n_blocks++] = block;
     return WEIR_OK;
@@ -34,7 +34,7 @@ void state_index_clear(state_index *index)
 {
     for (size_t i = 0; i < index->n_blocks; i++) weir_memory_give(index->blocks[i]);
     weir_memory_give(index->blocks);
-    *index = (state_index){ .dim = index->dim, .payer = index->payer };
+    *index = (state_index){ .dim = index->dim, .tracker = index->tracker };
 }
 
 state_entry *state_index_at(const state_index *index, size_t i)

@@ -182,7 +182,7 @@ weir_status weir_states_open(
     *s = (weir_states){ .folder = strdup(options->folder),
                         .log = -1,
                         .guard = -1,
-                        .index.payer = options->payer,
+                        .index.tracker = options->tracker,
                         .disk = options->disk };
     (void)pthread_mutex_init(&s->writer, NULL);
     (void)pthread_mutex_init(&s->reading, NULL);

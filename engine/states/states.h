@@ -89,12 +89,12 @@ typedef struct weir_states_options {
     bool writes;
     /* Charged for entries and vectors, about 500 bytes and 4 per dimension each; outlives the
      * database; may be NULL. */
-    weir_payer *payer;
+    weir_memory_tracker *tracker;
     int64_t disk; /* most bytes of all session files; 0: no limit */
 } weir_states_options;
 
 /* Returns ENOTFOUND if there is no database; EFORMAT or EUNSUPPORTED if it is damaged or of another
- * version; ENOMEM, also if the payer refuses. */
+ * version; ENOMEM, also if the tracker refuses. */
 WEIR_MUST_CHECK weir_status
 weir_states_open(weir_states **out, const weir_states_options *options, weir_error *error);
 void weir_states_close(weir_states *states); /* NULL-safe */

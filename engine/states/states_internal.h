@@ -69,7 +69,7 @@ typedef struct state_index {
     state_entry **blocks;
     size_t n_blocks, n_entries, n_live;
     int32_t dim;
-    weir_payer *payer;
+    weir_memory_tracker *tracker;
 } state_index;
 
 /* Reserves space for one more entry. Returns ENOMEM. */

@@ -102,7 +102,7 @@ static int on_place(pcre2_callout_block *block, void *context)
     return PCRE2_ERROR_CALLOUT;
 }
 
-/* The match stack is charged to the running thread's payer. */
+/* The match stack is charged to the running thread's tracker. */
 static void *take(size_t bytes, void *context)
 {
     (void)context;

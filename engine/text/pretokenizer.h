@@ -54,7 +54,7 @@ const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL:
 extern const char *const weir_pretokenizer_names; /* the known names, for error messages */
 extern const char *const weir_pattern_gpt2;
 
-/* State for matching in one thread, whose payer is charged for PCRE2's backtracking. Must not be
+/* State for matching in one thread, whose tracker is charged for PCRE2's backtracking. Must not be
  * moved between init and free. */
 typedef struct weir_matcher {
     pcre2_match_data *data;

@@ -184,17 +184,17 @@ fault_report fault_stop_elsewhere(void)
     return report;
 }
 
-static bool charge(weir_payer *payer, size_t bytes)
+static bool charge(weir_memory_tracker *tracker, size_t bytes)
 {
-    (void)payer, (void)bytes;
+    (void)tracker, (void)bytes;
     return !is_next(FAULT_CHARGES, &state.report.n_charges, "charge");
 }
-static void refund(weir_payer *payer, size_t bytes) { (void)payer, (void)bytes; }
+static void refund(weir_memory_tracker *tracker, size_t bytes) { (void)tracker, (void)bytes; }
 
-weir_payer *fault_payer(void)
+weir_memory_tracker *fault_tracker(void)
 {
-    static weir_payer payer = { .charge = charge, .refund = refund };
-    return &payer;
+    static weir_memory_tracker tracker = { .charge = charge, .refund = refund };
+    return &tracker;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

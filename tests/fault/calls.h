@@ -15,7 +15,7 @@ typedef enum fault_calls {
     /* Malloc and its kin, also below libraries and operator new; new memory maps */
     FAULT_ALLOCATIONS,
     FAULT_FILES, /* open, read, write, fsync, rename, stat, mmap, close, readdir ... */
-    FAULT_CHARGES /* of fault_payer */
+    FAULT_CHARGES /* of fault_tracker */
 } fault_calls;
 
 typedef enum fault_way {
@@ -47,7 +47,7 @@ void fault_start_elsewhere(const fault_plan *plan);
 fault_report fault_stop_elsewhere(void);
 
 /* Pays for whatever is asked unless the plan of the running thread refuses it. */
-weir_payer *fault_payer(void);
+weir_memory_tracker *fault_tracker(void);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// JSON: every allocation of the reader and of jansson, and every charge of a payer.
+// JSON: every allocation of the reader and of jansson, and every charge of a tracker.
 #include "engine/formats/json.h"
 
 #include <gtest/gtest.h>
@@ -49,9 +49,10 @@ class Json : public ::testing::Test {
         path_ = folder + "/a.json";
         out_.reserve(2 * text.size());
         operation_.run = [this](weir_error *error) {
-            weir_payer *const before = is_paid_ ? weir_payer_set(fault_payer()) : nullptr;
+            weir_memory_tracker *const before =
+                is_paid_ ? weir_memory_tracker_set(fault_tracker()) : nullptr;
             const weir_status status = there_and_back(&out_, path_.c_str(), error);
-            if (is_paid_) (void)weir_payer_set(before);
+            if (is_paid_) (void)weir_memory_tracker_set(before);
             return status;
         };
         operation_.prepare = [this] { out_.clear(); };

@@ -304,7 +304,8 @@ class Chat : public ::testing::TestWithParam<const char *> {
     }
     weir_status render(weir_error *error)
     {
-        weir_payer *const before = is_paid_ ? weir_payer_set(fault_payer()) : nullptr;
+        weir_memory_tracker *const before =
+            is_paid_ ? weir_memory_tracker_set(fault_tracker()) : nullptr;
         weir_chat_template *chat = nullptr;
         weir_chat_output output = {};
         weir_chat_input input = {};
@@ -320,7 +321,7 @@ class Chat : public ::testing::TestWithParam<const char *> {
         }
         weir_chat_output_free(&output);
         weir_chat_template_close(chat);
-        if (is_paid_) (void)weir_payer_set(before);
+        if (is_paid_) (void)weir_memory_tracker_set(before);
         return status;
     }
     std::string text_;

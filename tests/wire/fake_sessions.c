@@ -155,9 +155,9 @@ static weir_status do_job(weir_sessions *s, weir_session_job *job)
 /* Done at once: nothing here waits for a disk. */
 void weir_sessions_post(weir_sessions *s, weir_session_job *job)
 {
-    weir_payer *const before = weir_payer_set(job->payer);
+    weir_memory_tracker *const before = weir_memory_tracker_set(job->tracker);
     job->status = do_job(s, job);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     job->done(job);
 }
 

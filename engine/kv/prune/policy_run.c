@@ -88,7 +88,7 @@ static weir_status print_policy(weir_policy_run *plan, weir_error *error)
     return weir_error_set(error, WEIR_ENOMEM, "KV policy: no memory to open it");
 }
 
-/* A policy is charged separately: the calling thread's payer may be destroyed first. */
+/* A policy is charged separately: the calling thread's tracker may be destroyed first. */
 static weir_status open_policy(
     weir_policy_run *plan, const weir_policy_run_options *options, weir_error *error
 )
@@ -98,9 +98,9 @@ static weir_status open_policy(
                                .layers = options->layers,
                                .n_sequences = options->n_sequences,
                                .n_new = options->n_new };
-    weir_payer *const before = weir_payer_set(NULL);
+    weir_memory_tracker *const before = weir_memory_tracker_set(NULL);
     const weir_status status = open_tight(&plan->policy, options, error);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     WEIR_TRY(status);
     WEIR_TRY(weir_policy_check_budget(plan->policy, options->budget, error));
     plan->needs = weir_policy_needs(plan->policy);

@@ -11,22 +11,22 @@
 
 namespace {
 
-struct Payer {
-    weir_payer payer = { charge, refund, nullptr };
+struct Tracker {
+    weir_memory_tracker tracker = { charge, refund, nullptr };
     size_t used = 0, limit = SIZE_MAX;
-    static bool charge(weir_payer *payer, size_t bytes)
+    static bool charge(weir_memory_tracker *tracker, size_t bytes)
     {
-        Payer *const self = reinterpret_cast<Payer *>(payer);
+        Tracker *const self = reinterpret_cast<Tracker *>(tracker);
         const size_t before = __atomic_fetch_add(&self->used, bytes, __ATOMIC_SEQ_CST);
         if (before + bytes > self->limit) {
-            refund(payer, bytes);
+            refund(tracker, bytes);
             return false;
         }
         return true;
     }
-    static void refund(weir_payer *payer, size_t bytes)
+    static void refund(weir_memory_tracker *tracker, size_t bytes)
     {
-        __atomic_fetch_sub(&reinterpret_cast<Payer *>(payer)->used, bytes, __ATOMIC_SEQ_CST);
+        __atomic_fetch_sub(&reinterpret_cast<Tracker *>(tracker)->used, bytes, __ATOMIC_SEQ_CST);
     }
 };
 
@@ -35,18 +35,18 @@ class Heap : public testing::Test {
     void SetUp() override
     {
         before_ = weir_heap_mapped(nullptr);
-        heap_ = weir_heap_open(&payer_.payer);
+        heap_ = weir_heap_open(&tracker_.tracker);
         ASSERT_NE(heap_, nullptr);
-        (void)weir_payer_set(weir_heap_payer(heap_));
+        (void)weir_memory_tracker_set(weir_heap_tracker(heap_));
     }
     void TearDown() override
     {
-        (void)weir_payer_set(nullptr);
+        (void)weir_memory_tracker_set(nullptr);
         weir_heap_close(heap_);
-        EXPECT_EQ(payer_.used, 0u);
+        EXPECT_EQ(tracker_.used, 0u);
         EXPECT_EQ(weir_heap_mapped(nullptr), before_);
     }
-    Payer payer_;
+    Tracker tracker_;
     weir_heap *heap_ = nullptr;
     size_t before_ = 0;
 };
@@ -61,7 +61,7 @@ TEST_F(Heap, BlocksOfAllSizesAreAlignedApartAndWhole)
         memset(block, static_cast<int>(blocks.size() % 251), n);
         blocks.emplace_back(block, n);
     }
-    EXPECT_EQ(payer_.used, weir_heap_mapped(heap_)) << "what is mapped is what is charged";
+    EXPECT_EQ(tracker_.used, weir_heap_mapped(heap_)) << "what is mapped is what is charged";
     for (size_t i = 0; i < blocks.size(); i++) {
         for (size_t k = 0; k < blocks[i].second; k++) ASSERT_EQ(blocks[i].first[k], i % 251);
         weir_memory_give(blocks[i].first);
@@ -102,7 +102,7 @@ TEST_F(Heap, ALargeBlockGrowsByTheDifference)
 {
     char *block = static_cast<char *>(weir_memory_take(1 << 20));
     block[1000] = 7;
-    payer_.limit = payer_.used + (1 << 20) + 4096;
+    tracker_.limit = tracker_.used + (1 << 20) + 4096;
     block = static_cast<char *>(weir_memory_resize(block, 2 << 20));
     ASSERT_NE(block, nullptr) << "not both sizes at once";
     EXPECT_EQ(block[1000], 7);
@@ -113,15 +113,15 @@ TEST_F(Heap, ALargeBlockGrowsByTheDifference)
 
 TEST_F(Heap, ARefusalIsNoMemoryAndChargesNothing)
 {
-    payer_.limit = payer_.used;
+    tracker_.limit = tracker_.used;
     std::vector<void *> blocks;
     for (void *block; (block = weir_memory_take(100)) != nullptr;) {
         blocks.push_back(block);
-        ASSERT_LE(payer_.used, payer_.limit);
+        ASSERT_LE(tracker_.used, tracker_.limit);
         ASSERT_LT(blocks.size(), 1000u);
     }
     EXPECT_EQ(weir_memory_take(1 << 20), nullptr);
-    EXPECT_EQ(payer_.used, payer_.limit);
+    EXPECT_EQ(tracker_.used, tracker_.limit);
     for (void *const block : blocks) weir_memory_give(block);
 }
 
@@ -132,23 +132,23 @@ TEST_F(Heap, ChunksWithoutBlocksGoBackAtOnce)
     std::vector<void *> blocks;
     for (int i = 0; i < 200000; i++)
         blocks.push_back(weir_memory_take(static_cast<size_t>(i % 120)));
-    EXPECT_GT(payer_.used, size_t{ 10 } << 20);
+    EXPECT_GT(tracker_.used, size_t{ 10 } << 20);
     for (void *const block : blocks) weir_memory_give(block);
-    EXPECT_LE(payer_.used, (size_t{ 1 } << 20) + (16 << 10)) << "the first chunk and the newest";
+    EXPECT_LE(tracker_.used, (size_t{ 1 } << 20) + (16 << 10)) << "the first chunk and the newest";
     weir_memory_give(kept);
 }
 
 TEST_F(Heap, ItEndsWithItsLastBlockOnAnyThread)
 {
     void *const small = weir_memory_take(100), *const large = weir_memory_take(100000);
-    (void)weir_payer_set(nullptr);
+    (void)weir_memory_tracker_set(nullptr);
     weir_heap_close(heap_);
     heap_ = nullptr;
-    EXPECT_GT(payer_.used, 100000u);
+    EXPECT_GT(tracker_.used, 100000u);
     std::thread([&] { weir_memory_give(large); }).join();
-    EXPECT_GT(payer_.used, 0u);
+    EXPECT_GT(tracker_.used, 0u);
     std::thread([&] { weir_memory_give(small); }).join();
-    EXPECT_EQ(payer_.used, 0u);
+    EXPECT_EQ(tracker_.used, 0u);
 }
 
 TEST_F(Heap, ThreadsTakeAndGiveEachOthersBlocks)
@@ -160,7 +160,7 @@ TEST_F(Heap, ThreadsTakeAndGiveEachOthersBlocks)
     for (unsigned t = 0; t < THREADS; t++)
         threads.emplace_back([&, t] {
             std::mt19937 random(t);
-            (void)weir_payer_set(weir_heap_payer(heap_));
+            (void)weir_memory_tracker_set(weir_heap_tracker(heap_));
             for (int i = 0; i < ROUNDS; i++) {
                 const size_t n = 2 + (random() % 16 == 0 ? random() % 100000 : random() % 300);
                 auto *const block = static_cast<unsigned char *>(weir_memory_take(n));
@@ -170,7 +170,7 @@ TEST_F(Heap, ThreadsTakeAndGiveEachOthersBlocks)
                 if (other != nullptr && other[0] != other[1]) broken++;
                 weir_memory_give(other);
             }
-            (void)weir_payer_set(nullptr);
+            (void)weir_memory_tracker_set(nullptr);
         });
     for (std::thread &thread : threads) thread.join();
     EXPECT_EQ(broken, 0);
@@ -178,29 +178,29 @@ TEST_F(Heap, ThreadsTakeAndGiveEachOthersBlocks)
 }
 
 /* Another account's block inside of a request, and a hold of the request's own. */
-TEST_F(Heap, IsAPayerLikeOthers)
+TEST_F(Heap, IsATrackerLikeOthers)
 {
-    Payer other;
-    weir_payer *const before = weir_payer_set(&other.payer);
-    EXPECT_EQ(before, weir_heap_payer(heap_));
+    Tracker other;
+    weir_memory_tracker *const before = weir_memory_tracker_set(&other.tracker);
+    EXPECT_EQ(before, weir_heap_tracker(heap_));
     void *const block = weir_memory_take(100);
     EXPECT_GE(other.used, 100u);
-    (void)weir_payer_set(before);
+    (void)weir_memory_tracker_set(before);
     weir_memory_give(block);
     EXPECT_EQ(other.used, 0u);
     weir_hold hold = {};
-    const size_t used = payer_.used;
+    const size_t used = tracker_.used;
     EXPECT_TRUE(weir_hold_take(&hold, 5000));
-    EXPECT_EQ(payer_.used, used + 5000);
+    EXPECT_EQ(tracker_.used, used + 5000);
     weir_hold_give(&hold);
 }
 
-TEST(HeapOpen, IsRefusedWithoutRoomAndNeedsNoPayer)
+TEST(HeapOpen, IsRefusedWithoutRoomAndNeedsNoTracker)
 {
-    Payer payer;
-    payer.limit = 1000;
-    EXPECT_EQ(weir_heap_open(&payer.payer), nullptr);
-    EXPECT_EQ(payer.used, 0u);
+    Tracker tracker;
+    tracker.limit = 1000;
+    EXPECT_EQ(weir_heap_open(&tracker.tracker), nullptr);
+    EXPECT_EQ(tracker.used, 0u);
     weir_heap *const heap = weir_heap_open(nullptr);
     ASSERT_NE(heap, nullptr);
     void *const block = weir_heap_take(heap, 10, true);

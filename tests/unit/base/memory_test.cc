@@ -13,29 +13,29 @@
 
 namespace {
 
-struct Payer {
-    weir_payer payer = { charge, refund, nullptr };
+struct Tracker {
+    weir_memory_tracker tracker = { charge, refund, nullptr };
     size_t used = 0, limit = SIZE_MAX;
-    static bool charge(weir_payer *payer, size_t bytes)
+    static bool charge(weir_memory_tracker *tracker, size_t bytes)
     {
-        Payer *const self = reinterpret_cast<Payer *>(payer);
+        Tracker *const self = reinterpret_cast<Tracker *>(tracker);
         if (bytes > self->limit - self->used) return false;
         self->used += bytes;
         return true;
     }
-    static void refund(weir_payer *payer, size_t bytes)
+    static void refund(weir_memory_tracker *tracker, size_t bytes)
     {
-        reinterpret_cast<Payer *>(payer)->used -= bytes;
+        reinterpret_cast<Tracker *>(tracker)->used -= bytes;
     }
 };
 
 struct Paying {
-    weir_payer *before;
-    explicit Paying(Payer *payer) : before(weir_payer_set(&payer->payer)) {}
-    ~Paying() { (void)weir_payer_set(before); }
+    weir_memory_tracker *before;
+    explicit Paying(Tracker *tracker) : before(weir_memory_tracker_set(&tracker->tracker)) {}
+    ~Paying() { (void)weir_memory_tracker_set(before); }
 };
 
-TEST(Memory, WithoutAPayerItIsMalloc)
+TEST(Memory, WithoutATrackerItIsMalloc)
 {
     char *const text = weir_memory_text("abc");
     EXPECT_STREQ(text, "abc");
@@ -47,41 +47,41 @@ TEST(Memory, WithoutAPayerItIsMalloc)
 
 TEST(Memory, ChargesWhatMallocTakes)
 {
-    Payer payer;
-    Paying paying(&payer);
+    Tracker tracker;
+    Paying paying(&tracker);
     for (const size_t n : { size_t{ 0 }, size_t{ 1 }, size_t{ 24 }, size_t{ 25 }, size_t{ 1000 },
                             size_t{ 1 } << 20 }) {
         char *const memory = static_cast<char *>(weir_memory_take(n));
         ASSERT_NE(memory, nullptr);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 16, 0u);
-        EXPECT_GE(payer.used, n + 16);
+        EXPECT_GE(tracker.used, n + 16);
 #if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
-        if (n < 100000) EXPECT_EQ(payer.used, malloc_usable_size(memory - 16) + 8) << n;
+        if (n < 100000) EXPECT_EQ(tracker.used, malloc_usable_size(memory - 16) + 8) << n;
 #endif
         weir_memory_give(memory);
-        EXPECT_EQ(payer.used, 0u);
+        EXPECT_EQ(tracker.used, 0u);
     }
 }
 
 TEST(Memory, ARefusalTakesNothingAndKeepsWhatWasThere)
 {
-    Payer payer;
-    payer.limit = 1000;
-    Paying paying(&payer);
+    Tracker tracker;
+    tracker.limit = 1000;
+    Paying paying(&tracker);
     char *const memory = static_cast<char *>(weir_memory_take(100));
     memset(memory, 7, 100);
-    const size_t used = payer.used;
+    const size_t used = tracker.used;
     EXPECT_EQ(weir_memory_take(2000), nullptr);
     EXPECT_EQ(weir_memory_take_zero(1, 2000), nullptr);
     EXPECT_EQ(weir_memory_resize(memory, 900), nullptr) << "old and new are there at the same time";
-    EXPECT_EQ(payer.used, used);
+    EXPECT_EQ(tracker.used, used);
     EXPECT_EQ(memory[99], 7);
     weir_memory_give(memory);
 }
 
-TEST(Memory, ABlockStaysWithItsFirstPayerOnAnyThread)
+TEST(Memory, ABlockStaysWithItsFirstTrackerOnAnyThread)
 {
-    Payer first, second;
+    Tracker first, second;
     void *memory = nullptr;
     {
         Paying paying(&first);
@@ -100,29 +100,29 @@ TEST(Memory, ABlockStaysWithItsFirstPayerOnAnyThread)
 
 TEST(Memory, BuffersPayAndOneLargePieceTakesNoMoreThanItself)
 {
-    Payer payer;
-    payer.limit = (1 << 20) + 4096;
-    Paying paying(&payer);
+    Tracker tracker;
+    tracker.limit = (1 << 20) + 4096;
+    Paying paying(&tracker);
     weir_buffer buffer = {};
     EXPECT_EQ(weir_buffer_reserve(&buffer, 1 << 20), WEIR_OK);
     EXPECT_EQ(weir_buffer_reserve(&buffer, 2 << 20), WEIR_ENOMEM);
     EXPECT_EQ(weir_buffer_text(&buffer, "still there"), WEIR_OK);
     weir_buffer_free(&buffer);
-    EXPECT_EQ(payer.used, 0u);
+    EXPECT_EQ(tracker.used, 0u);
 }
 
 TEST(Memory, HoldsAreGivenBackOnce)
 {
-    Payer payer;
-    payer.limit = 100;
-    Paying paying(&payer);
+    Tracker tracker;
+    tracker.limit = 100;
+    Paying paying(&tracker);
     weir_hold hold = {}, refused = {};
     EXPECT_TRUE(weir_hold_take(&hold, 60));
     EXPECT_FALSE(weir_hold_take(&refused, 41));
     weir_hold_give(&refused);
     weir_hold_give(&hold);
     weir_hold_give(&hold);
-    EXPECT_EQ(payer.used, 0u);
+    EXPECT_EQ(tracker.used, 0u);
 }
 
 class Machine : public machine_root::MachineRoot {

@@ -142,34 +142,34 @@ std::string repeat(const std::string &part, int n, const char *open, const char 
     return text + close;
 }
 
-struct Payer {
-    weir_payer payer = { charge, refund, nullptr };
+struct Tracker {
+    weir_memory_tracker tracker = { charge, refund, nullptr };
     size_t used = 0, most = 0, limit = SIZE_MAX;
-    static bool charge(weir_payer *payer, size_t bytes)
+    static bool charge(weir_memory_tracker *tracker, size_t bytes)
     {
-        Payer *const self = reinterpret_cast<Payer *>(payer);
+        Tracker *const self = reinterpret_cast<Tracker *>(tracker);
         if (bytes > self->limit - self->used) return false;
         self->used += bytes;
         self->most = std::max(self->most, self->used);
         return true;
     }
-    static void refund(weir_payer *payer, size_t bytes)
+    static void refund(weir_memory_tracker *tracker, size_t bytes)
     {
-        reinterpret_cast<Payer *>(payer)->used -= bytes;
+        reinterpret_cast<Tracker *>(tracker)->used -= bytes;
     }
 };
 
-/* From here on jansson asks the payer, as in programs. */
+/* From here on jansson asks the tracker, as in programs. */
 class PaidJson : public testing::Test {
   protected:
     static void SetUpTestSuite() { weir_json_use_memory(); }
-    void SetUp() override { (void)weir_payer_set(&payer_.payer); }
+    void SetUp() override { (void)weir_memory_tracker_set(&tracker_.tracker); }
     void TearDown() override
     {
-        (void)weir_payer_set(nullptr);
-        EXPECT_EQ(payer_.used, 0u);
+        (void)weir_memory_tracker_set(nullptr);
+        EXPECT_EQ(tracker_.used, 0u);
     }
-    Payer payer_;
+    Tracker tracker_;
 };
 
 TEST_F(PaidJson, ATreeIsChargedWhileItLives)
@@ -178,13 +178,13 @@ TEST_F(PaidJson, ATreeIsChargedWhileItLives)
     weir_error error = {};
     json_t *root = nullptr;
     ASSERT_EQ(weir_json_parse(&root, text.data(), text.size(), "t", 64, &error), WEIR_OK);
-    EXPECT_GT(payer_.used, 100000u * 100);
+    EXPECT_GT(tracker_.used, 100000u * 100);
     json_decref(root);
-    EXPECT_EQ(payer_.used, 0u) << "all of it is given back at once";
+    EXPECT_EQ(tracker_.used, 0u) << "all of it is given back at once";
 }
 
 /* Wherever memory ends, it is said so, and it never passes the limit. */
-TEST_F(PaidJson, AShortPayerIsNoMemoryAndNoSyntaxError)
+TEST_F(PaidJson, AShortTrackerIsNoMemoryAndNoSyntaxError)
 {
     const std::string texts[] = { repeat("{}", 20000, "[", "]"), repeat("[]", 20000, "[", "]"),
                                   repeat("{\"a\":[\"b\"]}", 9000, "{\"x\":[", "]}"),
@@ -194,11 +194,11 @@ TEST_F(PaidJson, AShortPayerIsNoMemoryAndNoSyntaxError)
         for (size_t limit = 1000; limit < 1200000; limit += 60000) {
             weir_error error = {};
             json_t *root = nullptr;
-            payer_.limit = limit;
+            tracker_.limit = limit;
             const weir_status status =
                 weir_json_parse(&root, text.data(), text.size(), "t", 64, &error);
-            EXPECT_LE(payer_.most, limit);
-            payer_.most = 0;
+            EXPECT_LE(tracker_.most, limit);
+            tracker_.most = 0;
             json_decref(root);
             if (status == WEIR_OK) continue;
             ASSERT_EQ(status, WEIR_ENOMEM) << error.text;
@@ -216,7 +216,7 @@ TEST_F(PaidJson, WritesAndSaysWhenThereIsNoRoom)
     for (int i = 0; i < 5000; i++) json_array_append_new(large, json_integer(i));
     weir_buffer buffer = {};
     ASSERT_EQ(weir_buffer_text(&buffer, "before "), WEIR_OK);
-    payer_.limit = payer_.used + 9000;
+    tracker_.limit = tracker_.used + 9000;
     EXPECT_EQ(weir_json_write(&buffer, large, 0), WEIR_ENOMEM);
     EXPECT_STREQ(buffer.data, "before ");
     EXPECT_EQ(weir_json_write(&buffer, root, JSON_COMPACT), WEIR_OK);

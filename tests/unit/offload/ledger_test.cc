@@ -89,22 +89,22 @@ TEST(Ledger, BlocksAreAlignedAndCharged)
     EXPECT_EQ(l.total(), 0u);
 }
 
-TEST(Ledger, PayersChargeTheirAccountAndKeepTheRefusal)
+TEST(Ledger, TrackersChargeTheirAccountAndKeepTheRefusal)
 {
     Ledger l(1000);
     weir_error refused = {};
-    weir_ledger_payer payer, no_payer;
-    weir_ledger_payer_init(&payer, l.ledger, WEIR_ACCOUNT_TOKENIZER, &refused);
-    weir_ledger_payer_init(&no_payer, nullptr, WEIR_ACCOUNT_TOKENIZER, nullptr);
-    ASSERT_EQ(weir_payer_set(&payer.payer), nullptr);
+    weir_ledger_tracker tracker, no_tracker;
+    weir_ledger_tracker_init(&tracker, l.ledger, WEIR_ACCOUNT_TOKENIZER, &refused);
+    weir_ledger_tracker_init(&no_tracker, nullptr, WEIR_ACCOUNT_TOKENIZER, nullptr);
+    ASSERT_EQ(weir_memory_tracker_set(&tracker.tracker), nullptr);
     void *const memory = weir_memory_take(500);
     EXPECT_GE(weir_ledger_used(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER), 500u);
     EXPECT_EQ(weir_memory_take(600), nullptr);
     EXPECT_NE(strstr(refused.text, "tokenizer: 624 bytes asked"), nullptr) << refused.text;
-    EXPECT_EQ(weir_payer_set(&no_payer.payer), &payer.payer);
+    EXPECT_EQ(weir_memory_tracker_set(&no_tracker.tracker), &tracker.tracker);
     void *const other = weir_memory_take(5000);
     EXPECT_NE(other, nullptr);
-    (void)weir_payer_set(nullptr);
+    (void)weir_memory_tracker_set(nullptr);
     weir_memory_give(memory);
     weir_memory_give(other);
     EXPECT_EQ(l.total(), 0u);

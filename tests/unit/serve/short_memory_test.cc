@@ -11,20 +11,20 @@
 namespace {
 
 /* Refuses everything from the n-th charge on. */
-struct Payer {
-    weir_payer payer = { charge, refund, nullptr };
+struct Tracker {
+    weir_memory_tracker tracker = { charge, refund, nullptr };
     size_t used = 0;
     int left;
-    static bool charge(weir_payer *payer, size_t bytes)
+    static bool charge(weir_memory_tracker *tracker, size_t bytes)
     {
-        Payer *const self = reinterpret_cast<Payer *>(payer);
+        Tracker *const self = reinterpret_cast<Tracker *>(tracker);
         if (self->left-- <= 0) return false;
         self->used += bytes;
         return true;
     }
-    static void refund(weir_payer *payer, size_t bytes)
+    static void refund(weir_memory_tracker *tracker, size_t bytes)
     {
-        reinterpret_cast<Payer *>(payer)->used -= bytes;
+        reinterpret_cast<Tracker *>(tracker)->used -= bytes;
     }
 };
 
@@ -62,12 +62,12 @@ class ShortMemory : public testing::Test {
     template <typename Run> int sweep(Run run)
     {
         for (int n = 0; n < 5000; n++) {
-            Payer payer;
-            payer.left = n;
-            (void)weir_payer_set(&payer.payer);
+            Tracker tracker;
+            tracker.left = n;
+            (void)weir_memory_tracker_set(&tracker.tracker);
             const weir_status status = run();
-            (void)weir_payer_set(nullptr);
-            EXPECT_EQ(payer.used, 0u) << n << " blocks";
+            (void)weir_memory_tracker_set(nullptr);
+            EXPECT_EQ(tracker.used, 0u) << n << " blocks";
             if (status == WEIR_OK) return n;
             EXPECT_EQ(status, WEIR_ENOMEM) << n << " blocks";
             if (HasFailure()) break;

@@ -26,10 +26,10 @@ TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
     added("a", { 1, 0, 0, 0 });
     const size_t caps[WEIR_TIER_COUNT] = { 400 << 10 };
     weir_ledger *ledger = nullptr;
-    weir_ledger_payer payer;
+    weir_ledger_tracker tracker;
     ASSERT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
-    weir_ledger_payer_init(&payer, ledger, WEIR_ACCOUNT_OTHER, nullptr);
-    open(true, &payer.payer);
+    weir_ledger_tracker_init(&tracker, ledger, WEIR_ACCOUNT_OTHER, nullptr);
+    open(true, &tracker.tracker);
     const size_t block = weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER);
     EXPECT_GT(block, STATE_BLOCK * (sizeof(weir_state_info) + 4 * sizeof(float)));
     EXPECT_LT(block, (size_t)200 << 10);
@@ -46,8 +46,8 @@ TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
     const size_t less[WEIR_TIER_COUNT] = { 1000 };
     weir_ledger_close(ledger);
     ASSERT_EQ(weir_ledger_open(&ledger, less), WEIR_OK);
-    weir_ledger_payer_init(&payer, ledger, WEIR_ACCOUNT_OTHER, nullptr);
-    const weir_states_options options = { folder_.c_str(), test_model, true, &payer.payer, 0 };
+    weir_ledger_tracker_init(&tracker, ledger, WEIR_ACCOUNT_OTHER, nullptr);
+    const weir_states_options options = { folder_.c_str(), test_model, true, &tracker.tracker, 0 };
     EXPECT_EQ(weir_states_open(&states_, &options, &error_), WEIR_ENOMEM);
     EXPECT_NE(std::string(error_.text).find("memory.host"), std::string::npos) << error_.text;
     EXPECT_EQ(weir_ledger_total(ledger, WEIR_TIER_HOST), 0u);

@@ -89,10 +89,10 @@ void Database::SetUp()
 
 void Database::TearDown() { close(); }
 
-void Database::open(bool writes, weir_payer *payer)
+void Database::open(bool writes, weir_memory_tracker *tracker)
 {
     close();
-    const weir_states_options options = { folder_.c_str(), test_model, writes, payer, disk_ };
+    const weir_states_options options = { folder_.c_str(), test_model, writes, tracker, disk_ };
     ASSERT_EQ(weir_states_open(&states_, &options, &error_), WEIR_OK) << error_.text;
 }
 

@@ -29,7 +29,7 @@ class Database : public ::testing::Test {
     void SetUp() override;
     void TearDown() override;
     /* Closes what is open, and opens again. */
-    void open(bool writes = true, weir_payer *payer = nullptr);
+    void open(bool writes = true, weir_memory_tracker *tracker = nullptr);
     void close();
     weir_status add(
         const std::string &label, const std::vector<float> &vector = {},

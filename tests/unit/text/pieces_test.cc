@@ -371,7 +371,7 @@ TEST(Pieces, ScratchMemoryIsThatOfTheLongestWord)
     EXPECT_GE(large.scratch().symbols_capacity, text.size());
 }
 
-TEST(Pieces, MemoryThatThePayerRefusesIsAnError)
+TEST(Pieces, MemoryThatTheTrackerRefusesIsAnError)
 {
     Pieces pieces = base_pieces(true);
     pieces.push_back({ "a", -1, NORMAL });
@@ -380,19 +380,19 @@ TEST(Pieces, MemoryThatThePayerRefusesIsAnError)
         options.model = model;
         const auto t = open_pieces(pieces, options);
         const std::string text(1 << 16, 'a');
-        weir_purse purse;
-        weir_purse_init(&purse, 1 << 18);
-        weir_payer *const before = weir_payer_set(&purse.payer);
+        weir_memory_budget budget;
+        weir_memory_budget_init(&budget, 1 << 18);
+        weir_memory_tracker *const before = weir_memory_tracker_set(&budget.tracker);
         weir_ids ids = {};
         weir_error error = {};
         const weir_encode_options plain = {};
         const weir_status status =
             weir_tokenizer_encode(t.get(), &ids, text.data(), text.size(), &plain, &error);
         weir_ids_free(&ids);
-        (void)weir_payer_set(before);
+        (void)weir_memory_tracker_set(before);
         EXPECT_EQ(status, WEIR_ENOMEM) << model;
         EXPECT_NE(std::string(error.text).find("memory"), std::string::npos) << error.text;
-        EXPECT_EQ(purse.left, static_cast<size_t>(1) << 18) << model;
+        EXPECT_EQ(budget.left, static_cast<size_t>(1) << 18) << model;
     }
 }
 

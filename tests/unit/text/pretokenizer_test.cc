@@ -227,16 +227,16 @@ TEST(Pretokenizer, ATextPastItsTimeIsRefusedAndTheNextOneIsCut)
 
 TEST(Pretokenizer, TheStackOfAMatchIsPaidFor)
 {
-    weir_purse purse;
-    weir_purse_init(&purse, 256 << 10);
-    weir_payer *const before = weir_payer_set(&purse.payer);
+    weir_memory_budget budget;
+    weir_memory_budget_init(&budget, 256 << 10);
+    weir_memory_tracker *const before = weir_memory_tracker_set(&budget.tracker);
     {
         Cutter cutter("(?:(a)|(b))+");
         EXPECT_EQ(cutter.run(std::string(100, 'a')), WEIR_OK) << cutter.error.text;
         EXPECT_EQ(cutter.run(std::string(100000, 'a')), WEIR_ENOMEM);
     }
-    weir_payer_set(before);
-    EXPECT_EQ(purse.left, size_t{ 256 << 10 });
+    weir_memory_tracker_set(before);
+    EXPECT_EQ(budget.left, size_t{ 256 << 10 });
 }
 
 TEST(Pretokenizer, MapsNoMemoryThatIsWritableAndExecutable)

@@ -388,20 +388,20 @@ TEST(Detokenizer, AForkGoesItsOwnWay)
     weir_buffer_free(&out);
 }
 
-struct Payer {
-    weir_payer payer = { charge, refund, nullptr };
+struct Tracker {
+    weir_memory_tracker tracker = { charge, refund, nullptr };
     size_t used = 0, most = 0, limit = SIZE_MAX;
-    static bool charge(weir_payer *payer, size_t bytes)
+    static bool charge(weir_memory_tracker *tracker, size_t bytes)
     {
-        Payer *const self = reinterpret_cast<Payer *>(payer);
+        Tracker *const self = reinterpret_cast<Tracker *>(tracker);
         if (bytes > self->limit - self->used) return false;
         self->used += bytes;
         self->most = self->used > self->most ? self->used : self->most;
         return true;
     }
-    static void refund(weir_payer *payer, size_t bytes)
+    static void refund(weir_memory_tracker *tracker, size_t bytes)
     {
-        reinterpret_cast<Payer *>(payer)->used -= bytes;
+        reinterpret_cast<Tracker *>(tracker)->used -= bytes;
     }
 };
 
@@ -412,11 +412,11 @@ TEST(Pretokenizer, BacktrackingIsPaidForAndBounded)
     weir_error error = {};
     const char pattern[] = "(?:a|b)+c";
     ASSERT_EQ(weir_pretokenizer_add(&splitter, pattern, sizeof pattern - 1, {}, &error), WEIR_OK);
-    const auto run = [&](size_t n, size_t limit, Payer *payer) {
+    const auto run = [&](size_t n, size_t limit, Tracker *tracker) {
         std::string text(n, 'a');
         text += 'c';
-        payer->limit = limit;
-        (void)weir_payer_set(&payer->payer);
+        tracker->limit = limit;
+        (void)weir_memory_tracker_set(&tracker->tracker);
         weir_matcher matcher = {};
         weir_status status = weir_matcher_init(&matcher);
         if (status == WEIR_OK)
@@ -425,11 +425,11 @@ TEST(Pretokenizer, BacktrackingIsPaidForAndBounded)
                 [](void *, const char *, size_t) { return WEIR_OK; }, nullptr, &error
             );
         weir_matcher_free(&matcher);
-        (void)weir_payer_set(nullptr);
-        EXPECT_EQ(payer->used, 0u);
+        (void)weir_memory_tracker_set(nullptr);
+        EXPECT_EQ(tracker->used, 0u);
         return status;
     };
-    Payer rich, poor, richest;
+    Tracker rich, poor, richest;
     EXPECT_EQ(run(50000, SIZE_MAX, &rich), WEIR_OK);
     EXPECT_GT(rich.most, size_t{ 1 } << 20);
     EXPECT_LT(rich.most, size_t{ 64 } << 20);
