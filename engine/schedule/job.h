@@ -51,7 +51,7 @@ typedef struct choice {
     bool is_planned, is_skipped; /* in the plan of the next step; cannot be */
     /* As a long prompt, in that plan: did not get its share; goes before short ones (plan.c). */
     bool is_overlooked, goes_first;
-    int32_t n_overlooked; /* steps since it went first, and did not sit out */
+    int32_t n_overlooked; /* steps since it went first, and did not stall */
     /* The block that its next rows begin in is in the lower tier, and not being read yet. */
     bool is_returning;
     int32_t item; /* its place in the plan */
@@ -145,7 +145,7 @@ struct weir_service {
     choice **choices; /* [facts.n_slots]: whose item it is */
     int32_t n_observed; /* items of the step that is observed */
     int32_t n_returning; /* choices that are */
-    weir_reclaim_need need; /* memory for the next step, as long as some sit out */
+    weir_reclaim_need need; /* memory for the next step, as long as some stall */
     int64_t n_short; /* blocks of it that are missing, and that policies wait for */
     weir_job *running; /* list */
     weir_sampler_scratch **samplers; /* [facts.n_samplers] */
@@ -265,7 +265,7 @@ void weir_choice_count(choice *c);
 
 /* pruning.c: applying them. */
 
-/* True if a choice of the job sits out because of its policy. */
+/* True if a choice of the job stalls because of its policy. */
 bool weir_job_is_pruning(const weir_job *job);
 /* True while the thread reads or moves its rows: it cannot be preempted. */
 bool weir_choice_is_pruned_by_thread(const choice *c);
@@ -276,7 +276,7 @@ void weir_choice_stop_pruning(choice *c);
 bool weir_choice_apply_policy(choice *c, const char **why);
 /* Called after a step: drops rows of the batch items' sequences. */
 void weir_service_evict(weir_service *service, int32_t n_items);
-/* Called before a step: goes on with those that sit out. n_items: of the running step, or 0. */
+/* Called before a step: goes on with those that stall. n_items: of the running step, or 0. */
 void weir_service_prune(weir_service *service, int32_t n_items);
 
 /* service.c: runs a function on the engine thread and waits for it. Callable from any other

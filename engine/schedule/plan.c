@@ -217,7 +217,7 @@ int32_t weir_service_plan(weir_service *service)
     return plan.n_items;
 }
 
-/* It, or the one that computes its tokens for it, did not have to sit out. */
+/* It, or the one that computes its tokens for it, did not have to stall. */
 static bool was_in_step(const choice *c)
 {
     while (c->leader != NULL) c = c->leader;

@@ -1,5 +1,5 @@
 /* engine/schedule/pruning.c - drops rows after a step. A choice whose policy is due and whose rows
- * are on disk in part, or for which there is no memory yet, sits out steps until it is done
+ * are on disk in part, or for which there is no memory yet, stalls until it is done
  * (docs/decisions/0054). */
 #include "engine/kv/prune/pruner.h"
 #include "engine/kv/tiers/residency.h"

@@ -1,6 +1,6 @@
 /* engine/schedule/step_memory.c - memory for a step. The engine thread waits for no block that is
- * written or read: if memory is short, blocks begin to leave, and sequences that lack memory sit
- * out steps. One that needs none is in every step (docs/decisions/0049). */
+ * written or read: if memory is short, blocks begin to leave, and sequences that lack memory stall.
+ * One that needs none is in every step (docs/decisions/0049). */
 #include "engine/kv/tiers/residency.h"
 #include "engine/schedule/job.h"
 #include "kernels/abi/minmax.h"

@@ -29,7 +29,7 @@ WEIR_MUST_CHECK weir_status weir_tiers_demote_running(
     int32_t n_items, int32_t hot, int64_t n_blocks, weir_error *error
 );
 /* Ends moves. Begins to demote what two such steps may need, and to promote a bounded number of
- * blocks of the works' sequences. n_short: blocks in addition, for sequences that sat out. */
+ * blocks of the works' sequences. n_short: blocks in addition, for sequences that stalled. */
 void weir_tiers_move(
     weir_kv_store *store, const weir_kv_holders *holders, const struct weir_batch_item *items,
     int32_t n_items, int32_t hot, int64_t n_short

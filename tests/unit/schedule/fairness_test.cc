@@ -257,7 +257,7 @@ TEST_F(Fairness, NoLockIsHeldWhileItIsDecidedWhoFits)
     }
 }
 
-/* A long prompt that went first, but sat out for lack of memory, goes first again. */
+/* A long prompt that went first, but stalled for lack of memory, goes first again. */
 TEST_F(Fairness, WhoSatOutHasNotGoneFirst)
 {
     weir_engine_facts facts = {};

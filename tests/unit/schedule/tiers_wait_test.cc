@@ -247,8 +247,8 @@ TEST_F(WaitingTiers, AWriteThatFailsEndsTheWait)
     }
 }
 
-/* Conversations that share a small memory above a slow disk, which sometimes fails, too: some sit
- * out, some are cancelled, and the others get the bits that they have alone. */
+/* Conversations that share a small memory above a slow disk, which sometimes fails, too: some
+ * stall, some are cancelled, and the others get the bits that they have alone. */
 TEST_F(WaitingTiers, ASlowDiskChangesNoAnswer)
 {
     enum { TEXTS = 6, ASKS = 30, ANSWER = 24, AT_ONCE = 4 };

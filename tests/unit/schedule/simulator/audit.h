@@ -17,7 +17,7 @@ typedef struct sim_choice {
     int64_t n_pages;
     bool is_waiting, is_stalled, is_reading, is_again;
     bool is_decoding; /* its next row is of the answer, and has not been computed before */
-    bool is_pruning; /* sits out while the policy of a choice of its request is applied */
+    bool is_pruning; /* stalls while the policy of a choice of its request is applied */
     bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
     bool needs_page; /* its next row does: a new one, or a copy of a shared one */
     int32_t step_rows; /* in the last iteration */

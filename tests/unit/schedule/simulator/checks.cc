@@ -39,7 +39,7 @@ bool can_run(const sim_choice &c)
 
 /* It could have been in the iteration's step, and lacked memory, or, as a prompt, did not fit in
  * it. */
-bool sits_out(const sim_choice &past, const sim_choice &now, int64_t iteration)
+bool is_stalled(const sim_choice &past, const sim_choice &now, int64_t iteration)
 {
     return can_run(past) && can_run(now) && now.leader < 0 && !past.is_last_cold &&
            !now.is_last_cold && now.n_computed == past.n_computed && now.step_rows == 0 &&
@@ -167,15 +167,15 @@ std::string check_memory(
         });
     for (const sim_choice &c : after) {
         const sim_choice *const past = find(before, c);
-        if (past == nullptr || !sits_out(*past, c, iteration)) continue;
+        if (past == nullptr || !is_stalled(*past, c, iteration)) continue;
         const bool is_first = &c == &after.front();
         if (!c.is_decoding && !(is_first && all_stay)) continue;
-        if (!has_moves) return name_of(c) + " sits out, and nothing moves";
+        if (!has_moves) return name_of(c) + " stalls, and nothing moves";
         for (const sim_choice &other : after) {
             const bool may = may_be_first(after, other) ||
                              (other.step_rows == 1 && c.is_decoding && is_before(other, c));
             if (took_page(other) && (is_first || !may))
-                return name_of(c) + " sits out, and " + name_of(other) + " got memory before it";
+                return name_of(c) + " stalls, and " + name_of(other) + " got memory before it";
         }
     }
     return "";

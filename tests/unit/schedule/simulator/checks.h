@@ -27,14 +27,14 @@ std::string check_admission(
 /* A choice that lost rows comes after all that kept theirs, and is not the first. has_come: a job
  * was admitted in the iteration, which may have been before it and be gone. */
 std::string check_victims(const View &before, const View &after, bool has_come);
-/* Each decoding sequence got a token, except one that was preempted, or that sits out: the block
+/* Each decoding sequence got a token, except one that was preempted, or that stalls: the block
  * that its next row goes to is on disk, the row needs a page, or its policy is being applied, and
  * blocks, states or the rows that a policy keeps move. Counts both. */
 std::string check_gaps(
     const View &before, const View &after, int64_t iteration, bool has_moves, int64_t *n_gaps,
     int64_t *n_out
 );
-/* While one that decodes, or the first in order, sits out for memory, none behind it took some:
+/* While one that decodes, or the first in order, stalls for memory, none behind it took some:
  * after the first go those with one row, then prompts. is_alone: no job came, and none that ran has
  * a policy: either may have filled the step, also before it ended. */
 std::string check_memory(

@@ -341,7 +341,7 @@ class Schedule {
         for (const sim_choice &c : after) counts_.pruning += c.is_pruning;
         const bool has_moves = sim_moves(machine_.service());
         n_gaps_ = 0;
-        fail(check_gaps(before_, after, iteration_, has_moves, &n_gaps_, &counts_.sat_out));
+        fail(check_gaps(before_, after, iteration_, has_moves, &n_gaps_, &counts_.stalled));
         counts_.gaps += n_gaps_;
         fail(check_memory(before_, after, iteration_, has_moves, !has_come_ && !has_policy));
     }

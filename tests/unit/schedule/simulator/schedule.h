@@ -5,7 +5,7 @@
  * Order      admission: the best priority, then the client with the fewest jobs, then its oldest
  *            job; preemption: from the last in order; the first one keeps its rows
  * Gaps       every iteration computes a row of every decoding sequence, unless it is preempted or
- *            sits out, and then at most mixed_chunk rows of prompts; a sequence sits out only if it
+ *            stalls, and then at most mixed_chunk rows of prompts; a sequence stalls only if it
  *            needs a page or a block on disk, or its policy is applied, and only while something
  *            moves
  * Memory     what is free goes to the first in order, then to those that decode, then to prompts
@@ -50,7 +50,7 @@ struct Limits {
 struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
-        states_back, evicted_tokens, sat_out, pruning, holes;
+        states_back, evicted_tokens, stalled, pruning, holes;
     void add(const Counts &other);
 };
 

@@ -113,7 +113,7 @@ TEST_F(Simulator, Schedules)
     print("jobs", sum.jobs);
     print("tokens", sum.tokens);
     print("gaps", sum.gaps);
-    print("iterations that one sits out", sum.sat_out);
+    print("iterations that one stalls", sum.stalled);
     print("iterations that one waits for its policy", sum.pruning);
     print("refused", sum.refused);
     print("cancelled", sum.cancelled);
@@ -134,7 +134,7 @@ TEST_F(Simulator, Schedules)
     if (n_run < 2000) return;
     // What the schedules are about happened.
     for (const int64_t count :
-         { sum.gaps, sum.sat_out, sum.pruning, sum.refused, sum.cancelled, sum.late, sum.failed,
+         { sum.gaps, sum.stalled, sum.pruning, sum.refused, sum.cancelled, sum.late, sum.failed,
            sum.preemptions, sum.cached_tokens, sum.followed, sum.faults, sum.demoted_bytes,
            sum.promoted_bytes, sum.cold_bytes_read, sum.holes, sum.states_out, sum.states_back,
            sum.evicted_tokens })
