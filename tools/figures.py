@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measures this commit and writes its figures to OUT/figures/COMMIT.json: tokens/s, TTFT, ITL, peak
+"""Measures this commit and writes its figures to OUT/figures/NAME.json: tokens/s, TTFT, ITL, peak
 RSS, KV bytes and perplexity, with the machine and its bandwidth.
 
-    bazel run //tools:figures -- --out docs/results          measures
+    bazel run //tools:figures -- --out docs/results [--name NAME]          measures
     bazel run //tools:figures -- --check docs/results/figures/*.json
+
+NAME is the commit, or, for a file that is kept, the processor and the date.
 
 A figure that is missing, or is no positive number, is an error and nothing is written. A figure
 that is worse than that of another commit is none: machines differ, and their bandwidth changes from
@@ -249,10 +251,10 @@ def check_files(paths):
     return 1 if failed else 0
 
 
-def write(figures, out):
+def write(figures, out, name):
     folder = pathlib.Path(out) / "figures"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (figures["commit"] + ".json")
+    path = folder / (name + ".json")
     part = path.with_suffix(".part")
     part.write_text(json.dumps(figures, indent=1) + "\n")
     part.rename(path)
@@ -264,6 +266,7 @@ def read_options(words):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", help="folder of results; the file is in its folder figures")
+    parser.add_argument("--name", help="of the file; default: the commit")
     parser.add_argument("--check", nargs="+", metavar="FILE", help="only look at these files")
     parser.add_argument("--model", help="default: the bundled demo")
     parser.add_argument("--text", default="models/weir-demo/eval/val_novel.txt",
@@ -279,6 +282,8 @@ def read_options(words):
     options.streams = [int(count) for count in options.streams.split(",")]
     if not options.out and not options.check:
         parser.error("--out DIR or --check FILE is needed")
+    if options.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", options.name):
+        parser.error("--name: letters, digits, '.', '_' and '-', the first a letter or digit")
     return options
 
 
@@ -306,7 +311,7 @@ def main(words):
         print("figures: " + problem, file=sys.stderr)
     if problems:
         return 1
-    write(figures, out)
+    write(figures, out, options.name or commit)
     return 0
 
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """tests/bench/mixed.py - what one long prompt does to streams that decode.
 
-    mixed.py PROGRAM [--prompt N] [--streams N] [--alone SECONDS] [--set KEY=VALUE]...
+    mixed.py PROGRAM [--model PATH] [--memory MIB] [--prompt N] [--streams N] [--alone SECONDS]
+             [--set KEY=VALUE]...
 
-PROGRAM is the serve binary with its bundled model. N streams (8) decode alone for some seconds (5),
-then a prompt of N tokens (32768) arrives and is computed among them. Prints percentiles of the time
-between two tokens of a stream, alone and until the first token of the prompt's answer, and where
-the engine thread spent its time in both. One thread reads all sockets."""
+PROGRAM is the serve binary, with its bundled model unless --model is given. N streams (8) decode
+alone for some seconds (5), then a prompt of N tokens (32768) arrives and is computed among them.
+Prints percentiles of the time between two tokens of a stream, alone and until the first token of
+the prompt's answer, where the engine thread spent its time in both, and a line of JSON. One thread
+reads all sockets."""
 import argparse
 import json
 import pathlib
@@ -20,6 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attack"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "soak"))
 import samples  # noqa: E402
 import wire  # noqa: E402
+from machine import Machine  # noqa: E402
 from server import Server  # noqa: E402
 
 PIECES = b"data: {"
@@ -82,15 +85,18 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
+    parser.add_argument("--model")
+    parser.add_argument("--memory", type=int, default=2048)
     parser.add_argument("--prompt", type=int, default=32768)
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--alone", type=float, default=5)
     parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args()
-    context = options.prompt + 2048
-    settings = (f"model.context={context}", f"batch.max_sequences={options.streams + 1}",
+    machine, context = Machine("mixed"), options.prompt + 2048
+    settings = (*([f"model.path={options.model}"] if options.model else []),
+                f"model.context={context}", f"batch.max_sequences={options.streams + 1}",
                 *options.set)
-    server = Server(options.program, 2048, settings, stdout=subprocess.DEVNULL)
+    server = Server(options.program, options.memory, settings, stdout=subprocess.DEVNULL)
     try:
         streams = [Stream(server, [5 + i] * 16, context - 64) for i in range(options.streams)]
         read_until(streams, lambda: all(len(s.times) > 10 for s in streams),
@@ -110,6 +116,11 @@ def main():
                   for i in range(10)]
         print("p10 by tenths of the prompt's time, ms: " +
               ", ".join(f"{ms:.1f}" for ms in tenths))
+        machine.print({"streams": options.streams, "prompt": options.prompt,
+                       "alone_ms": {"median": alone[49], "p99": alone[98]},
+                       "mixed_ms": {"median": mixed[49], "p99": mixed[98]},
+                       "p99_of_median": mixed[98] / mixed[49],
+                       "p99_of_median_alone": mixed[98] / alone[49]})
     finally:
         server.close()
 

@@ -3,10 +3,15 @@
 # ratios, the raw figures, load and bandwidth.
 #
 #   tests/bench/peer.sh [--json] [--model FILE.gguf] [--depth N] [--type q8_0|q4_0] [--turns N]
-#   tests/bench/peer.sh --streams LIST [--model FILE.gguf] [--type q8_0|q4_0] [--turns N]
+#   tests/bench/peer.sh --streams LIST [--prompt N] [--gen N] [--model FILE.gguf]
+#                       [--type q8_0|q4_0] [--turns N]
+#   tests/bench/peer.sh --server LIST [--prompt N] [--gen N] [--other FILE] [--model ...]
 #
-# --streams: the tables of both for these numbers of sequences at a time, of 64 tokens each and 32
-# decoded.
+# --streams: the tables of both for these numbers of sequences at a time, of --prompt tokens (64)
+# each and --gen (32) decoded.
+# --server: `weir serve` and llama-server with as many slots as clients, for each number of clients,
+# under `weir load`; one line of JSON for each. --other: one more llama-server, such as that of
+# ik_llama.cpp.
 # Without --model a model of Qwen3.5-0.8B's shape with random weights is written
 # (tests/bench/random_model.py). The peer is built once from the source package llama-cpp-python
 # with native flags; about 15 minutes on 2 cores. Measure on an idle machine. --depth 0 leaves the
@@ -20,7 +25,7 @@ top=$(cd "$here/../.." && pwd)
 package=llama-cpp-python version=0.3.36
 dir=${PEER_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/peer}
 threads=${PEER_THREADS:-$(nproc)}
-model='' depth=8192 type=q8_0 turns=3 streams=''
+model='' depth=8192 type=q8_0 turns=3 streams='' servers='' other='' n_prompt=64 n_gen=32
 
 die() { echo "peer.sh: $*" >&2; exit 1; }
 
@@ -31,14 +36,25 @@ while [ $# -gt 0 ]; do
         --depth) depth=${2:?--depth needs a number}; shift 2 ;;
         --type) type=${2:?--type needs a name}; shift 2 ;;
         --streams) streams=${2:?--streams needs a list}; shift 2 ;;
+        --server) servers=${2:?--server needs a list}; shift 2 ;;
+        --other) other=${2:?--other needs a file}; shift 2 ;;
+        --prompt) n_prompt=${2:?--prompt needs a number}; shift 2 ;;
+        --gen) n_gen=${2:?--gen needs a number}; shift 2 ;;
         --turns) turns=${2:?--turns needs a number}; shift 2 ;;
-        -h|--help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h|--help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
         *) die "unknown argument $1; see --help" ;;
     esac
 done
 
+targets=(llama-bench llama-batched-bench)
+[ -z "$servers" ] || targets+=(llama-server)
+
 build_peer() {
-    [ -x "$dir/build/bin/llama-bench" ] && [ -x "$dir/build/bin/llama-batched-bench" ] && return
+    local target missing=''
+    for target in "${targets[@]}"; do
+        [ -x "$dir/build/bin/$target" ] || missing=$target
+    done
+    [ -n "$missing" ] || return 0
     for tool in python3 cmake c++; do
         command -v $tool >/dev/null || die "$tool is missing; install python3-pip cmake g++"
     done
@@ -52,7 +68,7 @@ build_peer() {
     cmake -S "$source" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
         -DCMAKE_C_FLAGS="$1" -DCMAKE_CXX_FLAGS="$1" -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF >&2
-    cmake --build "$dir/build" -j "$threads" --target llama-bench llama-batched-bench >&2
+    cmake --build "$dir/build" -j "$threads" --target "${targets[@]}" >&2
     echo "native $1" >"$dir/build/flags"
 }
 
@@ -86,16 +102,61 @@ check_peer
 if [ -n "$streams" ]; then
     most=$(tr ',' '\n' <<<"$streams" | sort -n | tail -n 1)
     for _ in $(seq "$turns"); do
-        "$weir" bench --model "$model" --threads "$threads" --streams "$streams" --prompt 64 \
-            --gen 32 --repeat 1
-        "$dir/build/bin/llama-batched-bench" -m "$model" -c $((most * 128)) -b 512 -ub 512 \
-            -npp 64 -ntg 32 -npl "$streams" -t "$threads" -tb "$threads" 2>/dev/null
+        "$weir" bench --model "$model" --threads "$threads" --streams "$streams" \
+            --prompt "$n_prompt" --gen "$n_gen" --repeat 1
+        "$dir/build/bin/llama-batched-bench" -m "$model" -c $((most * (n_prompt + n_gen + 32))) \
+            -b 512 -ub 512 -npp "$n_prompt" -ntg "$n_gen" -npl "$streams" -t "$threads" \
+            -tb "$threads" 2>/dev/null
     done
     exit
 fi
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+server=''
+trap '[ -z "$server" ] || kill "$server"; rm -rf "$work"' EXIT
+
+# A load on the server that the other arguments start. Prints what `weir load` does, with its name.
+serve_one() {
+    local name=$1 clients=$2 port=$3
+    shift 3
+    "$@" >"$work/server.log" 2>&1 &
+    server=$!
+    for _ in $(seq 600); do
+        curl -sf "http://127.0.0.1:$port/health" >/dev/null && break
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.2
+    done
+    "$weir" load "http://127.0.0.1:$port" --requests $((clients * 4)) --concurrency "$clients" \
+        --prompt "$n_prompt" --answer "$n_gen" --endpoint completions --json --quiet \
+        >"$work/load.json" ||
+        die "no load on $name: $(tail -n 2 "$work/server.log")"
+    kill "$server" && wait "$server" 2>/dev/null || true
+    server=''
+    python3 - "$work/load.json" "$name" "$clients" <<'PYTHON'
+import json, os, sys
+load = json.load(open(sys.argv[1]))
+keys = ("requests_ok", "answer_tokens_per_second", "ttft_ms", "tpot_ms", "itl_ms")
+print(json.dumps({"server": sys.argv[2], "clients": int(sys.argv[3]),
+                  "load": os.getloadavg()[0], **{key: load.get(key) for key in keys}}), flush=True)
+PYTHON
+}
+
+if [ -n "$servers" ]; then
+    command -v curl >/dev/null || die "curl is missing; install it"
+    for _ in $(seq "$turns"); do
+        for clients in ${servers//,/ }; do
+            context=$(((n_prompt + n_gen) * 5 / 4 + 1024)) # a load begins with two questions
+            serve_one weir "$clients" 18181 "$weir" serve --model "$model" --port 18181 \
+                --threads "$threads" --max-sequences "$clients" --set "model.context=$context"
+            for peer in "$dir/build/bin/llama-server" $other; do
+                serve_one "$peer" "$clients" 18182 "$peer" -m "$model" --port 18182 \
+                    -t "$threads" -tb "$threads" -np "$clients" -c $((clients * context)) -cb
+            done
+        done
+    done
+    exit
+fi
+
 cut -d' ' -f1-3 /proc/loadavg >"$work/load"
 cp "$dir/build/flags" "$work/flags"
 # One run of ours; what it reports goes to stdout.

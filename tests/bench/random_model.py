@@ -2,7 +2,10 @@
 """Writes a Qwen3.5 GGUF of real shape with random weights, or a mixture of experts: speed does not
 depend on the values. Standard library only.
 
-usage: random_model.py OUT.gguf [--size 0.8B|2B|4B|3B-A0.6B] [--type q8_0|q4_0|bf16|f16] [--vocab N]
+usage: random_model.py OUT.gguf [--size 0.8B|2B|4B|3B-A0.6B|KV-256K] [--type q8_0|q4_0|bf16|f16]
+                       [--vocab N]
+
+KV-256K: dense, with few weights and 256 KiB of KV a token in f16.
 """
 
 import argparse
@@ -16,7 +19,9 @@ SIZES = {  # hidden, layers, query heads, KV heads, linear V heads, FFN
 }
 # Mixtures, as Qwen3 with experts: hidden, layers, query heads, KV heads, experts, used, their FFN
 MIXTURES = {"3B-A0.6B": (1024, 24, 16, 4, 64, 8, 512)}
-MIXTURE_HEAD = 128
+# As Qwen3: hidden, layers, query heads, KV heads, FFN
+DENSE = {"KV-256K": (256, 8, 64, 64, 512)}
+QWEN3_HEAD = 128  # also of mixtures
 HEAD, K_HEADS, LINEAR_DIM, TAPS, ROTARY = 256, 16, 128, 4, 64
 TYPES = {
     "f32": (0, 1, 4),
@@ -162,41 +167,71 @@ def attention(g, p, hidden, heads, kv_heads, head, kind, gates):
     g.vector(p + "attn_k_norm.weight", near(head, 1, 0.02))
 
 
-def mixture(g, size, kind, n_vocab):
-    hidden, layers, heads, kv_heads, experts, used, ffn = MIXTURES[size]
-    g.text("general.architecture", "qwen3moe")
-    g.text("general.name", "random weights of a mixture, %s" % size)
+def qwen3(g, arch, size, shape, n_vocab, more=()):
+    hidden, layers, heads, kv_heads, ffn = shape
+    g.text("general.architecture", arch)
+    g.text("general.name", "random weights, %s" % size)
     numbers(
         g,
-        "qwen3moe",
+        arch,
         (
             ("block_count", layers),
             ("context_length", 262144),
             ("embedding_length", hidden),
-            ("feed_forward_length", experts * ffn // used),
+            ("feed_forward_length", ffn),
             ("attention.head_count", heads),
             ("attention.head_count_kv", kv_heads),
-            ("attention.key_length", MIXTURE_HEAD),
-            ("attention.value_length", MIXTURE_HEAD),
-            ("expert_count", experts),
-            ("expert_used_count", used),
-            ("expert_feed_forward_length", ffn),
+            ("attention.key_length", QWEN3_HEAD),
+            ("attention.value_length", QWEN3_HEAD),
+            *more,
         ),
     )
-    g.f32("qwen3moe.attention.layer_norm_rms_epsilon", 1e-6)
-    g.f32("qwen3moe.rope.freq_base", 1e6)
+    g.f32(arch + ".attention.layer_norm_rms_epsilon", 1e-6)
+    g.f32(arch + ".rope.freq_base", 1e6)
     vocabulary(g, n_vocab, "qwen2")
+
+
+def qwen3_layers(g, shape, kind, n_vocab, ffn_of):
+    hidden, layers, heads, kv_heads, _ = shape
     g.matrix("token_embd.weight", n_vocab, hidden, kind)
     g.vector("output_norm.weight", near(hidden, 1, 0.02))
     for i in range(layers):
         p = "blk.%d." % i
         g.vector(p + "attn_norm.weight", near(hidden, 1, 0.02))
         g.vector(p + "ffn_norm.weight", near(hidden, 1, 0.02))
-        attention(g, p, hidden, heads, kv_heads, MIXTURE_HEAD, kind, 1)
+        attention(g, p, hidden, heads, kv_heads, QWEN3_HEAD, kind, 1)
+        ffn_of(p)
+
+
+def dense(g, size, kind, n_vocab):
+    hidden, _, _, _, ffn = shape = DENSE[size]
+
+    def network(p):
+        g.matrix(p + "ffn_gate.weight", ffn, hidden, kind)
+        g.matrix(p + "ffn_up.weight", ffn, hidden, kind)
+        g.matrix(p + "ffn_down.weight", hidden, ffn, kind)
+
+    qwen3(g, "qwen3", size, shape, n_vocab)
+    qwen3_layers(g, shape, kind, n_vocab, network)
+
+
+def mixture(g, size, kind, n_vocab):
+    hidden, layers, heads, kv_heads, experts, used, ffn = MIXTURES[size]
+    shape = hidden, layers, heads, kv_heads, experts * ffn // used
+
+    def network(p):
         g.matrix(p + "ffn_gate_inp.weight", experts, hidden, "f32")
         g.experts(p + "ffn_gate_exps.weight", experts, ffn, hidden, kind)
         g.experts(p + "ffn_up_exps.weight", experts, ffn, hidden, kind)
         g.experts(p + "ffn_down_exps.weight", experts, hidden, ffn, kind)
+
+    more = (
+        ("expert_count", experts),
+        ("expert_used_count", used),
+        ("expert_feed_forward_length", ffn),
+    )
+    qwen3(g, "qwen3moe", size, shape, n_vocab, more)
+    qwen3_layers(g, shape, kind, n_vocab, network)
 
 
 def hybrid(g, size, kind, n_vocab):
@@ -255,13 +290,15 @@ def hybrid(g, size, kind, n_vocab):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
-    parser.add_argument("--size", default="0.8B", choices=[*SIZES, *MIXTURES])
+    parser.add_argument("--size", default="0.8B", choices=[*SIZES, *MIXTURES, *DENSE])
     parser.add_argument("--type", default="q8_0", choices=[t for t in TYPES if t != "f32"])
     parser.add_argument("--vocab", type=int)
     args = parser.parse_args()
     g = Gguf()
     if args.size in MIXTURES:
         mixture(g, args.size, args.type, args.vocab or 151936)
+    elif args.size in DENSE:
+        dense(g, args.size, args.type, args.vocab or 1024)
     else:
         hybrid(g, args.size, args.type, args.vocab or 248320)
     g.write(args.out)

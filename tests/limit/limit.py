@@ -3,7 +3,7 @@
 memory.host, under clients that want more.
 
     limit.py PROGRAM [--memory MIB] [--disk MIB] [--context N] [--seconds N] [--clients N]
-             [--workers N]
+             [--workers N] [--threads N]
 
 PROGRAM is the serve binary with its bundled model. Clients (16) send long prompts, several
 choices, bodies and prompts that are too large, streams that they leave, for N seconds. It must not
@@ -169,6 +169,9 @@ def main():
     parser.add_argument(
         "--workers", type=int, default=0, help="server.workers, 0: one per core, at least 4"
     )
+    parser.add_argument(
+        "--threads", type=int, default=0, help="kernels.threads, 0: one per core; may be more"
+    )
     options = parser.parse_args()
     limit = options.memory * MIB
     group, port = Group(limit), free_port()
@@ -181,12 +184,16 @@ def main():
         "batch.max_sequences=8",
         f"model.context={options.context}",
         f"server.workers={options.workers}",
+        f"kernels.threads={options.threads}",
     ]
+    # Threads that wait for a core do not spin for those that have one.
+    many = {"KMP_BLOCKTIME": "0"} if options.threads > len(os.sched_getaffinity(0)) else {}
     server = subprocess.Popen(
         [options.program, *(word for setting in settings for word in ("--set", setting))],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **many},
         preexec_fn=group.enter,
     )
     checks = []

@@ -3,7 +3,8 @@
 # 20 MiB of KV and requests for the demo model. Then with a disk, which gets full: the windows of
 # eight sequences are three times the KV pages that memory has. Then with 64 threads for requests.
 # resident.py: what the process holds is what is charged.
-#   tests/limit/run.sh [SECONDS]
+#   tests/limit/run.sh [SECONDS] [THREADS]
+# THREADS: also with this many that compute, which may be more than there are cores.
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 (cd "$top" && bazel build //engine:serve)
@@ -12,4 +13,7 @@ python3 "$top/tests/limit/limit.py" "$serve" --memory 64 --seconds "${1:-30}"
 python3 "$top/tests/limit/limit.py" "$serve" --memory 72 --disk 24 --seconds "${1:-30}"
 python3 "$top/tests/limit/limit.py" "$serve" --memory 80 --workers 64 --clients 64 \
     --seconds "${1:-30}"
+[ -z "${2:-}" ] ||
+    python3 "$top/tests/limit/limit.py" "$serve" --memory 160 --threads "$2" \
+        --seconds "${1:-30}"
 exec python3 "$top/tests/limit/resident.py" "$serve"

@@ -121,6 +121,12 @@ class Command(unittest.TestCase):
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(again.stdout, "1 passed, 0 failed\n")
 
+    def test_a_name_is_no_path(self):
+        for name in ("../x", "a/b", "", ".x"):
+            done = run("--out", str(FOLDER), "--program", "/bin/false", "--name", name)
+            self.assertEqual(done.returncode, 2, name)
+            self.assertIn("--name", done.stderr)
+
     def test_a_bad_file_fails_the_check(self):
         bad, torn = FOLDER / "bad.json", FOLDER / "torn.json"
         tree = sample()
