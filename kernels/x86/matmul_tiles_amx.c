@@ -15,7 +15,7 @@ enum {
     SPAN_ROWS = 256,
     REGISTERS = 4, /* tile registers 0 to 3: sums of four steps */
     LATENCY = 3, /* steps from a product to its store */
-    PREFETCH_LINES = 4, /* of 35 times in a chunk, which has up to 148 lines */
+    PREFETCH_LINES = 4, /* 35 times in a chunk, which has up to 144 lines */
     /* Below, reading the weights takes the time and padded blocks cost more than they save. Groups,
      * on average: their scratch is planned for the padding of as many as there can be. */
     LEAST_ROWS = 12,
