@@ -149,8 +149,10 @@ WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_threads(); }
 #if defined(WEIR_GPU_LANES) || defined(WEIR_EMULATE_LANES)
 enum { LANE_WIDTH = 1, LANE_ROWS = 4, LANE_VECTORS = 1 };
 #elif defined(__AVX512F__)
+#define LANE_WIDTH_IS_16 1
 enum { LANE_WIDTH = 16, LANE_ROWS = 8, LANE_VECTORS = 2 };
 #elif defined(__AVX__)
+#define LANE_WIDTH_IS_8 1
 enum { LANE_WIDTH = 8, LANE_ROWS = 4, LANE_VECTORS = 2 };
 #else
 enum { LANE_WIDTH = 4, LANE_ROWS = 4, LANE_VECTORS = 2 };

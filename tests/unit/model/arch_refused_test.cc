@@ -56,6 +56,19 @@ TEST_F(ArchBase, AFileSaysWhatDiffers)
     EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), "acme");
 }
 
+/* Refusals of bases add up, so a base of a family with experts must not refuse them. */
+TEST_F(ArchBase, ExpertsAreNotRefusedByABase)
+{
+    const std::string family = "tests/golden/families/mixtral/mixtral-f16.gguf";
+    for (const std::string base : { "granitemoe", "granitemoeshared" }) {
+        write("acme", "[arch]\nname = \"acme\"\nbase = \"" + base + "\"\n");
+        const weir_status status =
+            engine_.plan(family, { "model.arch_dir=" + (folder_ / "archs"), "model.arch=acme" });
+        if (status != WEIR_OK) EXPECT_NE(status, WEIR_EUNSUPPORTED) << engine_.text();
+        EXPECT_EQ(std::string(engine_.text()).find("mixture"), std::string::npos) << engine_.text();
+    }
+}
+
 /* The golden has 4 heads and 2 layers. */
 TEST_F(ArchBase, AConditionChoosesAmongThoseOfOneName)
 {
