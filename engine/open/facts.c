@@ -54,6 +54,8 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->key_dim = (int32_t)first.key_dim;
     facts->value_dim = (int32_t)first.value_dim;
     facts->values_alias_keys = first.value_aliases_key;
+    facts->head_key_dim = (int32_t)(shape->nope_dim + shape->rotary_dim);
+    facts->head_value_dim = (int32_t)shape->value_dim;
     facts->d_model = (int32_t)shape->d_model;
     facts->d_ffn = (int32_t)shape->d_ffn;
     facts->n_vocab = (int32_t)shape->n_vocab;

@@ -20,6 +20,8 @@ typedef struct weir_engine_facts {
     int32_t n_layers, n_kv_layers, n_heads; /* n_kv_layers: layers with KV */
     int32_t n_kv_heads, key_dim, value_dim; /* of the first layer with KV */
     bool values_alias_keys; /* weir_kv_geometry.value_aliases_key of that layer */
+    /* Then: widths of a head's key and value that the layer's latent stands for. */
+    int32_t head_key_dim, head_value_dim;
     int32_t d_model, d_ffn;
     int32_t n_vocab, n_valid_vocab; /* n_valid_vocab: ids that may be sampled */
     bool is_tied; /* the embedding is also the output matrix */

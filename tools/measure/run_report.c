@@ -171,6 +171,8 @@ static weir_status add_model(request *r, const weir_config *config, weir_error *
                                   .sink_tokens = facts->sink_tokens,
                                   .tied = facts->is_tied };
     if (facts->values_alias_keys) {
+        shape->key_dim = facts->head_key_dim;
+        shape->value_dim = facts->head_value_dim;
         shape->latent_dim = facts->value_dim;
         shape->rope_dim = facts->key_dim - facts->value_dim;
     }
