@@ -48,6 +48,8 @@ bool sim_moves(const weir_service *service)
            weir_pruner_is_busy(service->pruner);
 }
 
+bool sim_prunes(const weir_service *service) { return weir_pruner_is_busy(service->pruner); }
+
 int32_t sim_choices(const weir_service *service, sim_choice *out)
 {
     const choice *all[64];
@@ -73,6 +75,7 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
                                               !c->is_reading &&
                                               c->sequence->n_tokens - c->sequence->n_computed == 1,
                                .is_pruning = weir_job_is_pruning(c->job),
+                               .lacks_rows = c->n_pruning_blocks > 0,
                                .is_last_cold = is_last_cold(service->store, &c->sequence->table),
                                .needs_page = needs_page(service->store, c->sequence),
                                .step_rows = step_rows(service, c),

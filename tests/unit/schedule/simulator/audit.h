@@ -18,6 +18,7 @@ typedef struct sim_choice {
     bool is_waiting, is_stalled, is_reading, is_again;
     bool is_decoding; /* its next row is of the answer, and has not been computed before */
     bool is_pruning; /* stalls while the policy of a choice of its request is applied */
+    bool lacks_rows; /* the rows that its policy keeps wait for memory */
     bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
     bool needs_page; /* its next row does: a new one, or a copy of a shared one */
     int32_t step_rows; /* in the last iteration */
@@ -30,6 +31,9 @@ int32_t sim_choices(const weir_service *service, sim_choice *out);
 /* True if blocks or recurrent states move, or a thread drops rows, so that memory or pages may
  * become free. */
 bool sim_moves(const weir_service *service);
+
+/* True if a thread drops rows, or has, and the service has not seen it. */
+bool sim_prunes(const weir_service *service);
 
 /* True if c holds the tokens [n_tokens] of its sequence. */
 bool sim_has_tokens(

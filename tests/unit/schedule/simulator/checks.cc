@@ -46,11 +46,11 @@ bool is_stalled(const sim_choice &past, const sim_choice &now, int64_t iteration
            answer_of(now).token_iteration != iteration;
 }
 
-/* Its rows of the step began a block. */
+/* Its rows of the step began a block; not known of one whose rows were dropped since. */
 bool took_page(const sim_choice &c)
 {
     const auto blocks = [](int32_t rows) { return (rows + 63) / 64; };
-    return c.step_rows > 0 && request_of(c)->policy == nullptr &&
+    return c.step_rows > 0 && c.n_pages >= blocks(c.n_computed) &&
            blocks(c.n_computed) > blocks(c.n_computed - c.step_rows);
 }
 
@@ -178,6 +178,24 @@ std::string check_memory(
                 return name_of(c) + " stalls, and " + name_of(other) + " got memory before it";
         }
     }
+    return "";
+}
+
+std::string check_pruned(const View &before, const View &after, int64_t *n_two)
+{
+    const sim_choice *first = nullptr;
+    int64_t n = 0;
+    for (const sim_choice &c : after) {
+        const sim_choice *const past = find(before, c);
+        if (!c.lacks_rows || past == nullptr || !past->lacks_rows) continue;
+        n++;
+        if (first == nullptr) first = &c;
+    }
+    *n_two += n > 1;
+    for (const sim_choice &other : after)
+        if (first != nullptr && is_before(*first, other) && took_page(other))
+            return name_of(*first) + " waits for memory for the rows that stay, and " +
+                   name_of(other) + ", which goes after it, got some";
     return "";
 }
 

@@ -40,6 +40,9 @@ std::string check_gaps(
 std::string check_memory(
     const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone
 );
+/* While the rows that the policy of a choice keeps wait for memory, no choice behind it begins a
+ * block. Counts iterations in which two wait. */
+std::string check_pruned(const View &before, const View &after, int64_t *n_two);
 /* Each sequence gets further. Counts iterations in which nothing was withheld. */
 std::string check_progress(
     const View &before, const View &after, int64_t iteration, bool is_withheld

@@ -18,7 +18,7 @@ typedef struct sim_thread {
     void *user;
     sem_t go, back; /* it may run; the engine may */
     bool is_woken, is_over;
-    bool is_of_step; /* it reads what a step attends to */
+    bool is_of_step, is_of_policies; /* it reads what a step attends to; it drops rows */
 } sim_thread;
 
 static sim_thread threads[THREADS];
@@ -74,7 +74,8 @@ weir_status weir_worker_open(
                        .run = function,
                        .user = user,
                        .is_woken = true,
-                       .is_of_step = strcmp(purpose, "reads KV pages") == 0 };
+                       .is_of_step = strcmp(purpose, "reads KV pages") == 0,
+                       .is_of_policies = strcmp(purpose, "applies KV policies") == 0 };
     (void)sem_init(&t->go, 0, 0);
     (void)sem_init(&t->back, 0, 0);
     worker->is_closing = false;
@@ -150,6 +151,13 @@ bool sim_workers_are_busy(void)
 {
     for (const sim_thread *t = threads; t < threads + THREADS; t++)
         if (t->worker != NULL && t->is_woken) return true;
+    return false;
+}
+
+bool sim_policies_are_busy(void)
+{
+    for (const sim_thread *t = threads; t < threads + THREADS; t++)
+        if (t->worker != NULL && t->is_woken && t->is_of_policies) return true;
     return false;
 }
 

@@ -21,6 +21,7 @@ extern "C" {
 void sim_workers_run(int n);
 /* True if some worker has something to do. */
 bool sim_workers_are_busy(void);
+bool sim_policies_are_busy(void); /* the worker that applies policies has */
 
 /* How often the engine waited for a thread, or read or wrote itself, since the last call. Not
  * counted: the rows on disk that a step attends to, which a thread reads ahead (prefetch.h). */

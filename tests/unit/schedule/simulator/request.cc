@@ -87,6 +87,12 @@ void make_request(
             "recent=8,every=" + std::to_string(every) + (random.one_in(2) ? ",in_prompt=true" : "");
         out->kv_budget = budget;
     }
+    // Whole blocks at the beginning stay where they are, also some that are not on disk.
+    if (evicts && setup.prunes && !random.one_in(3)) {
+        out->policy = "sinks";
+        out->policy_options += ",sinks=" + std::to_string(64 * random.between(2, 5));
+        out->kv_budget += 320;
+    }
     const int32_t most = random.one_in(8) ? window : std::max(1, window - out->max_tokens);
     out->prompt = make_prompt(random, seed, most, features, before);
     Answer answer = {};

@@ -137,7 +137,8 @@ class Schedule {
         const int pace = random_.pick(8), iterations = random_.between(2, 12);
         const bool is_late = has(STALLS) && !is_calm();
         stalls_ = is_late && pace < 2;
-        slow_ = is_late && pace == 2 ? iterations : 0;
+        const bool is_slow = pace == 2 || (setup_.prunes && pace > 3);
+        slow_ = is_late && is_slow ? iterations : 0;
         log("  disk: writes fail " + std::to_string(disk.write_fails) + ", reads " +
             std::to_string(disk.read_fails) + ", garbles " + std::to_string(disk.garbles) +
             (stalls_ ? ", stalls" : "") +
@@ -255,12 +256,14 @@ class Schedule {
         case WEIR_FINISH_NONE: break;
         }
     }
-    // It does not fit near the kernels, which is all there is if nothing can be written.
+    // It does not fit near the kernels, which is all there is if nothing can be written, also with
+    // the rows that a policy keeps, which go to new pages.
     bool has_no_room(const Request &request, weir_status status) const
     {
         size_t longest = 0;
         for (const Answer &answer : request.answers)
             longest = std::max(longest, answer.tokens.size());
+        if (request.policy != nullptr) longest += static_cast<size_t>(request.kv_budget);
         return status == WEIR_EFULL && longest + 64 > static_cast<size_t>(setup_.near_blocks) * 64;
     }
     void done(Request *request, const weir_event *event)
@@ -306,11 +309,14 @@ class Schedule {
         before_ = view();
         has_come_ = false;
         const weir_service_stats past = machine_.stats();
-        const bool is_withheld = sim_workers_are_busy();
+        const bool is_withheld = sim_workers_are_busy(),
+                   prunes = sim_prunes(machine_.service()) && sim_policies_are_busy();
         (void)sim_engine_waits();
         const bool has_stepped = weir_service_iterate(machine_.service(), false);
         n_idle_ = has_stepped ? 0 : n_idle_ + 1;
         check(past, machine_.stats(), is_withheld);
+        if (prunes && machine_.stats().preemptions > past.preemptions)
+            fail("a sequence is preempted while a thread drops rows");
         iteration_++;
         counts_.iterations++;
     }
@@ -344,6 +350,7 @@ class Schedule {
         fail(check_gaps(before_, after, iteration_, has_moves, &n_gaps_, &counts_.stalled));
         counts_.gaps += n_gaps_;
         fail(check_memory(before_, after, iteration_, has_moves, !has_come_ && !has_policy));
+        fail(check_pruned(before_, after, &counts_.lack_rows));
     }
     void check_tokens(const View &after)
     {

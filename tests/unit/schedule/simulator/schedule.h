@@ -8,7 +8,9 @@
  *            stalls, and then at most mixed_chunk rows of prompts; a sequence stalls only if it
  *            needs a page or a block on disk, or its policy is applied, and only while something
  *            moves
- * Memory     what is free goes to the first in order, then to those that decode, then to prompts
+ * Memory     what is free goes to the first in order, then to those that decode, then to prompts;
+ *            none behind a choice whose policy waits for memory begins a block; none is preempted
+ *            while a thread drops rows
  * Waits      the engine waits for no disk, except for rows that a step attends to
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
  *            within `patience` iterations; recomputing is no progress
@@ -50,7 +52,7 @@ struct Limits {
 struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
-        states_back, evicted_tokens, stalled, pruning, holes;
+        states_back, evicted_tokens, stalled, pruning, holes, lack_rows;
     void add(const Counts &other);
 };
 

@@ -109,6 +109,7 @@ TEST_F(Simulator, Schedules)
         (void)printf("%s %lld, ", name, static_cast<long long>(count));
     };
     print("schedules", n_run);
+    print("of", n);
     print("iterations", sum.iterations);
     print("jobs", sum.jobs);
     print("tokens", sum.tokens);
@@ -131,7 +132,9 @@ TEST_F(Simulator, Schedules)
     print("read", sum.states_back);
     print("tokens evicted", sum.evicted_tokens);
     (void)printf("seeds %lld ...\n", static_cast<long long>(first));
-    if (n_run < 2000) return;
+    if (!HasFailure() && n_run < n)
+        EXPECT_NE(getenv("WEIR_SIMULATOR_SECONDS"), nullptr) << "not all schedules ran";
+    if (n_run < 2000 || limits.prunes || limits.features != sim::ALL) return;
     // What the schedules are about happened.
     for (const int64_t count :
          { sum.gaps, sum.stalled, sum.pruning, sum.refused, sum.cancelled, sum.late, sum.failed,
@@ -146,15 +149,22 @@ TEST_F(Simulator, PoliciesOnDisk)
 {
     sim::Limits limits;
     limits.prunes = true;
+    constexpr int64_t n = kSchedules / 2;
     sim::Counts sum = {};
-    for (uint64_t seed = 1; seed <= kSchedules / 5 && !HasFailure(); seed++) {
+    for (uint64_t seed = 1; seed <= n && !HasFailure(); seed++) {
         running = seed;
         const sim::Result result = sim::run_schedule(*world_, seed, limits, false);
         sum.add(result.counts);
         EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem, true);
     }
-    EXPECT_GT(sum.pruning, kSchedules / 5);
-    (void)printf("iterations that one waits for its policy %lld\n", (long long)sum.pruning);
+    EXPECT_GT(sum.pruning, n);
+    EXPECT_GT(sum.lack_rows, n / 10);
+    (void)printf(
+        "iterations that one waits for its policy %lld, that two wait for memory %lld, bytes "
+        "demoted %lld, preemptions %lld, failed %lld, iterations %lld\n",
+        (long long)sum.pruning, (long long)sum.lack_rows, (long long)sum.demoted_bytes,
+        (long long)sum.preemptions, (long long)sum.failed, (long long)sum.iterations
+    );
 }
 
 // What the first schedules do not have: one takes the page of a cached run that continues on disk.

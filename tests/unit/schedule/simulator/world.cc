@@ -39,10 +39,11 @@ std::string Setup::print() const
         return std::string(" ") + name + "=" + std::to_string(value);
     };
     return std::string(has_states ? "with states" : "rows only") + add("caches", caches) +
-           add("evicts", evicts) + add("slots", slots) + add("window_blocks", window_blocks) +
-           add("near_blocks", near_blocks) + add("disk_blocks", disk_blocks) + add("nodes", nodes) +
-           add("snapshots", snapshots) + add("cold_states", cold_states) + add("tables", tables) +
-           add("chunk", chunk) + add("mixed_chunk", mixed_chunk) + add("step_rows", step_rows) +
+           add("evicts", evicts) + add("prunes", prunes) + add("slots", slots) +
+           add("window_blocks", window_blocks) + add("near_blocks", near_blocks) +
+           add("disk_blocks", disk_blocks) + add("nodes", nodes) + add("snapshots", snapshots) +
+           add("cold_states", cold_states) + add("tables", tables) + add("chunk", chunk) +
+           add("mixed_chunk", mixed_chunk) + add("step_rows", step_rows) +
            add("long_prompt", long_prompt) + add("hot", hot) + add("even_depth", even_depth) +
            add("queue", queue);
 }
@@ -85,14 +86,15 @@ Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
         );
         s.disk_blocks += s.window_blocks;
     }
+    s.prunes = prunes;
     if (!prunes) return s;
     s.evicts = true;
     s.window_blocks = 10;
     s.slots = 2 + s.slots % 4;
     s.chunk = 64;
-    s.disk_blocks = s.slots * s.window_blocks;
+    s.disk_blocks = random.one_in(3) ? s.slots * s.window_blocks : s.window_blocks;
     s.near_blocks =
-        static_cast<int32_t>(weir_tiers_least_blocks(s.slots, s.chunk, hot)) + s.window_blocks / 2;
+        static_cast<int32_t>(weir_tiers_least_blocks(s.slots, s.chunk, hot)) + s.window_blocks / 3;
     s.cold_states = 0;
     return s;
 }

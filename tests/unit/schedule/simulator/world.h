@@ -31,7 +31,7 @@ class Random {
 /* Sizes of a service. */
 struct Setup {
     bool has_states; /* recurrent, before the layer with KV rows */
-    bool caches, evicts;
+    bool caches, evicts, prunes;
     int32_t slots, window_blocks, near_blocks, disk_blocks, nodes, snapshots, cold_states, tables;
     int32_t chunk, mixed_chunk, step_rows, long_prompt, hot, even_depth, queue;
     std::string print() const;
