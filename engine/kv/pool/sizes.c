@@ -35,6 +35,7 @@ weir_kv_geometry weir_kv_widest(const weir_kv_spec *spec)
 
 static int64_t page_bytes(weir_kv_pair pair, const weir_kv_geometry *g)
 {
+    WEIR_ASSERT(weir_kv_bits(pair.k) > 0 && weir_kv_bits(pair.v) > 0); /* no COUNT */
     return weir_kv_bytes(pair.k, pair.v, g->key_dim, weir_kv_stored_value_dim(g));
 }
 
