@@ -19,8 +19,9 @@ import time
 
 from machine import Machine
 from mixed import Server, engine
+from case import Wrong
 
-MIB = 1 << 20
+MIB, TRIES = 1 << 20, 1000
 
 
 def text(n, start):
@@ -36,9 +37,14 @@ class Asker(threading.Thread):
     def run(self):
         body = {"prompt": self.ids, "max_tokens": self.answer, "temperature": 0,
                 "ignore_eos": True}
-        while self.reply is None or self.reply.status == 503:  # no memory to read it now
-            time.sleep(0.1 if self.reply else 0)
-            self.reply = self.server.post("/v1/completions", body, seconds=3000)
+        for _ in range(TRIES):  # without memory to read it now the answer is 503, or none
+            try:
+                self.reply = self.server.post("/v1/completions", body, seconds=3000)
+            except (Wrong, OSError):
+                self.reply = None
+            if self.reply is not None and self.reply.status != 503:
+                return
+            time.sleep(0.2)
 
     def usage(self):
         """Prompt tokens and those that were cached."""
@@ -52,7 +58,7 @@ def ask_all(server, prompts, answer):
     """Askers at once, and the most that ran at a time."""
     askers, most = [Asker(server, ids, answer) for ids in prompts], 0
     while any(asker.is_alive() for asker in askers):
-        most = max(most, int(engine(server)["num_requests_running"]))
+        most = max(most, int(engine(server).get("num_requests_running", 0)))
         time.sleep(0.05)
     return askers, most
 
@@ -108,7 +114,7 @@ def document(places, n_askers, n, pool):
     try:
         common = text(n, 2)
         prompts = [common + text(32, 100 + i) for i in range(n_askers)]
-        askers, most = ask_all(server, prompts, 200)
+        askers, most = ask_all(server, prompts, 350)
         tokens = computed(askers)
     finally:
         server.close()
