@@ -21,7 +21,7 @@ class TiersCost : public ::testing::Test {
   protected:
     void SetUp() override
     {
-        static const weir_kv_geometry geometry[] = { { 1, 8, 8, 0, 0 } };
+        static const weir_kv_geometry geometry[] = { { 1, 8, 8, 0, 0, false } };
         static const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 } };
         static const weir_kv_reader readers[] = { { 0, true } };
         const size_t caps[WEIR_TIER_COUNT] = {};
