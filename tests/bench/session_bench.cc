@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     const char *const path = argv[1];
     const int32_t n_tokens = argc > 2 ? atoi(argv[2]) : 100000;
     weir_session_identity id = {};
-    std::vector<weir_kv_geometry> geometry(6, { 2, 256, 256, 0, 0 });
+    std::vector<weir_kv_geometry> geometry(6, { 2, 256, 256, 0, 0, false });
     weir_kv_number_heads(geometry.data(), 6);
     id.n_layers = 6, id.n_heads = 12, id.geometry = geometry.data();
     const std::vector<weir_kv_pair> formats(6, { WEIR_KV_F16, WEIR_KV_F16 });

@@ -259,7 +259,7 @@ TEST(Latents, AnotherShapeIsNamed)
     EXPECT_EQ(engine.plan(folder / "short.gguf"), WEIR_EMISMATCH);
     EXPECT_SAYS(
         engine.text(), "attn_kv_b.weight is [159, 32], want [4, 32, 16], or [4, 40, 32] with the "
-                       "rows of all fused slots"
+                       "rows of all fused parameters"
     );
 }
 
