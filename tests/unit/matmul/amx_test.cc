@@ -12,6 +12,13 @@ extern "C" const weir_kernel weir_kernel_x86_matmul_bf16_amx_emulated;
 namespace weir_test {
 namespace {
 
+// libomp leaks teams that grow, so the address sanitizer sees few.
+#if __has_feature(address_sanitizer)
+constexpr int kThreads[] = { 1, 2, 3 };
+#else
+constexpr int kThreads[] = { 1, 2, 3, 7 };
+#endif
+
 const weir_kernel &emulated = weir_kernel_x86_matmul_bf16_amx_emulated;
 
 std::vector<const weir_kernel *> kernels_here()
@@ -150,7 +157,7 @@ TEST(Amx, RowsHaveTheSameBitsInEveryBatch)
             std::vector<int64_t> counts = { 96, 97, 128, 192, 256, 257, 289, most };
             for (int64_t n = 1; n <= 70; n += slow ? 3 : 1) counts.push_back(n);
             for (const int64_t n : counts) {
-                for (const int n_threads : { 1, 2, 3, 7 }) {
+                for (const int n_threads : kThreads) {
                     if (slow && (n + n_threads) % 2) continue;
                     const int64_t first = n < most ? (n * 37 + n_threads) % (most - n) : 0;
                     batch.assign(before.begin() + first * n_out, before.end());

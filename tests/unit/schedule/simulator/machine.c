@@ -305,7 +305,7 @@ static int disk_truncate(int fd, off_t n)
         return -1;
     }
     const size_t end = disk.files[file].n;
-    memset(disk.files[file].bytes + n, 0, end - (size_t)n);
+    if (end > (size_t)n) memset(disk.files[file].bytes + n, 0, end - (size_t)n);
     hold(file, (size_t)n, end, false);
     return 0;
 }
