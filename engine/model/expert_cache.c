@@ -380,7 +380,14 @@ void weir_expert_cache_end(weir_expert_cache *c)
     c->layer = -1;
 }
 
-const char *weir_expert_cache_problem(const weir_expert_cache *c) { return c->error.text; }
+bool weir_expert_cache_problem(weir_expert_cache *c, weir_error *out)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    *out = c->error;
+    c->error = (weir_error){ 0 };
+    (void)pthread_mutex_unlock(&c->lock);
+    return out->code != WEIR_OK;
+}
 
 void weir_expert_cache_stats(weir_expert_cache *c, weir_expert_stats *out)
 {

@@ -22,8 +22,8 @@ WEIR_MUST_CHECK weir_status weir_expert_cache_take(weir_expert_cache *cache, int
 void weir_expert_cache_give(weir_expert_cache *cache);
 /* Ends it, also if not all were taken. */
 void weir_expert_cache_end(weir_expert_cache *cache);
-/* Why the last take failed; static or the cache's. */
-const char *weir_expert_cache_problem(const weir_expert_cache *cache);
+/* Why the last take failed, told once. False: none did. */
+bool weir_expert_cache_problem(weir_expert_cache *cache, weir_error *out);
 
 /* Any thread. */
 void weir_expert_cache_stats(weir_expert_cache *cache, weir_expert_stats *out);

@@ -28,7 +28,7 @@ typedef enum slot_state {
     SLOT_FAILED /* until the step that wants it ends */
 } slot_state;
 
-/* Slots that nobody uses are in a list by age. */
+/* Unused slots are in a list by age. */
 typedef struct expert_slot {
     int32_t unit; /* -1: none */
     int32_t older, newer; /* in the list; -1: none */

@@ -214,10 +214,10 @@ weir_status weir_model_forward(
     WEIR_ASSERT(batch->n_logits >= 0 && batch->n_logits <= workspace->limits.logits);
     WEIR_ASSERT(batch->source == NULL || workspace->limits.has_cold);
     const weir_status status = run(model, workspace, batch);
-    const char *const problem =
-        model->experts != NULL ? weir_expert_cache_problem(model->experts) : "";
-    if (status != WEIR_OK && problem[0] != '\0')
-        return weir_error_set(error, status, "%s", problem);
+    weir_error problem;
+    if (status != WEIR_OK && model->experts != NULL &&
+        weir_expert_cache_problem(model->experts, &problem))
+        return weir_error_set(error, status, "%s", problem.text);
     if (status != WEIR_OK)
         return weir_error_set(
             error, status, "the forward pass failed: %s", weir_status_text(status)

@@ -25,7 +25,7 @@ static void plan_process(weir_plan *plan, const weir_plan_parts *parts)
 }
 
 /* With a lower tier, memory must hold the least that running sequences need, unless it holds all
- * that they can have, and what a policy needs beside it. */
+ * that they can have, and what a policy needs. */
 static weir_status check_tiers(
     const weir_plan *plan, const weir_plan_parts *parts, weir_error *error
 )

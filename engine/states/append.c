@@ -390,7 +390,7 @@ static weir_status compact(weir_states *s, unsigned char *memory, weir_error *er
 }
 
 /* Others use the index of the old log meanwhile, which only a thread that has `reading` changes.
- * Nobody appends: the writer has the guard. */
+ * No other writer appends: the caller holds the guard. */
 weir_status state_log_compact(weir_states *states, weir_error *error)
 {
     unsigned char *const memory = weir_memory_take(state_record_bytes(states->header.kind.dim));

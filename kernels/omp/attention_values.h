@@ -149,7 +149,7 @@ WEIR_INLINE void value_tile_of_groups(
 
 /* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant
  * hold. Lanes past value_dim sum undefined elements and are never stored. aliased: 0, or v is a K
- * tile of so many dims, of which values are the first. */
+ * tile of that width, whose first dims are the values. */
 WEIR_INLINE void value_tile(
     team_memory *team, row_block *blocks, const tile_source *v, const tile_source *next,
     int64_t aliased, int64_t value_dim, int n_blocks, const int width, const int rows, int tid

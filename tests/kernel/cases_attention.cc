@@ -17,7 +17,7 @@ struct Attention {
         false; // KV heads with unequal numbers of rows, and all that attention can give
     float sink_logits = 0; // their scale; 0: none
     float softcap = 0;
-    int64_t aliased = 0; // of each key so many dims are the value; 0: pages have a V part
+    int64_t aliased = 0; // the first dims of each key, which are the value; 0: pages have a V part
 };
 
 // Segment `whole` of each span as segments of one KV head, of which each later one has five rows

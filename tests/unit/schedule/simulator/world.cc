@@ -79,7 +79,7 @@ Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
     s.cold_states = s.has_states && s.disk_blocks > 0 && s.caches ? random.between(0, 24) : 0;
     s.tables = random.one_in(4) ? random.between(1, s.slots) : 0;
     s.evicts = random.one_in(4);
-    if (s.evicts && s.disk_blocks > 0) { // and what a policy needs beside its sequence
+    if (s.evicts && s.disk_blocks > 0) { // and what its policy needs
         s.near_blocks = std::min(
             ample + static_cast<int32_t>(weir_tiers_kept_blocks(hot)),
             static_cast<int32_t>(least) + spare
