@@ -110,8 +110,11 @@ class Talks : public engine_fixture::EngineServer {
     }
     bool wait_for(const std::string &name, double value) const
     {
-        for (int i = 0; i < 2000 && metric(name) != value; i++) (void)poll(nullptr, 0, 5);
-        return metric(name) == value;
+        for (int i = 0; i < 2000; i++) {
+            if (metric(name) == value) return true;
+            (void)poll(nullptr, 0, 5);
+        }
+        return false;
     }
     std::string folder_, folder_setting_;
 };
