@@ -33,6 +33,7 @@ class Stream:
         body = {"prompt": prompt, "max_tokens": answer, "stream": True, "ignore_eos": True,
                 "temperature": 0, "cache_prompt": False}
         self.sock, self.times = wire.connect(server.port, timeout=60), []
+        self.last = b""
         self.sock.sendall(wire.request("POST", "/v1/completions", server.port, body))
         self.sock.setblocking(False)
 
@@ -41,6 +42,7 @@ class Stream:
         part = self.sock.recv(1 << 16)
         if PIECES in part:
             self.times.append(time.monotonic())
+        self.last = part or self.last
         return bool(part)
 
 
@@ -51,7 +53,7 @@ def read_until(streams, over, until):
     while not over() and time.monotonic() < until:
         for key, _ in selector.select(0.5):
             if not key.data.read():
-                sys.exit("mixed: a stream ended early; raise model.context")
+                sys.exit(f"mixed: a stream ended early, after {key.data.last[-300:]!r}")
     selector.close()
 
 
@@ -104,7 +106,7 @@ def main():
         first, start = engine(server), time.monotonic()
         read_until(streams, lambda: False, start + options.alone)
         second, middle = engine(server), time.monotonic()
-        ids = [5 + (i * 7919 + i * i) % 300 for i in range(options.prompt)]
+        ids = [5 + (i * 7919 + i * i) % 250 for i in range(options.prompt)]
         long = Stream(server, ids, 4)
         read_until([*streams, long], lambda: bool(long.times), middle + 500)
         third, end = engine(server), long.times[0]
