@@ -25,8 +25,7 @@ enum {
     N_CLASSES = N_FINE + 23, /* 640, 768, 896, 1024, ... MOST */
     OWN_MAPPING = 255,       /* instead of a class number */
     FIRST_CHUNK = 16 << 10,
-    LEAST_CHUNK = 64 << 10,
-    MOST_CHUNK = 1 << 20
+    CHUNK = 64 << 10 /* one live block keeps all of it */
 };
 
 typedef struct chunk {
@@ -263,14 +262,10 @@ static bool add_chunk_of(weir_heap *heap, size_t size)
     return true;
 }
 
-/* Chunks grow with the heap. If the tracker refuses a large one, tries one that just fits the
- * block. */
+/* If the tracker refuses a chunk, tries one that just fits the block. */
 static bool add_chunk(weir_heap *heap, size_t least)
 {
-    size_t size = heap->mapped / 4;
-    if (size < LEAST_CHUNK) size = LEAST_CHUNK;
-    if (size > MOST_CHUNK) size = MOST_CHUNK;
-    return add_chunk_of(heap, size) || add_chunk_of(heap, sizeof(chunk) + least);
+    return add_chunk_of(heap, CHUNK) || add_chunk_of(heap, sizeof(chunk) + least);
 }
 
 static free_block *find_free(weir_heap *heap, unsigned class)

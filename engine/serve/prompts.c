@@ -49,6 +49,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
         weir_service_submit(x->server->options.service, &job, &request, error);
     if (status != WEIR_OK) return status;
     prompt->job = job; /* only workers use it */
+    if (!r->echo) weir_ids_free(&prompt->ids); /* the job has its own */
     return WEIR_OK;
 }
 

@@ -51,6 +51,25 @@ TEST_F(Server, JsonThatGrowsPastTheBudgetIsRefused)
         << "others are served";
 }
 
+/* The service has a copy of the tokens; that of the tests has none. */
+TEST_F(Server, ARunningRequestHoldsNeitherItsJsonNorItsTokens)
+{
+    enum { TOKENS = 70000, OTHERS = 240 << 10 }; /* OTHERS: less than the tokens */
+    const size_t caps[WEIR_TIER_COUNT] = { 64 << 20 };
+    weir_server_options options = default_options();
+    ASSERT_EQ(WEIR_OK, weir_ledger_open(&ledger_, caps));
+    options.ledger = ledger_;
+    open({ 2, 1 << 17, 20000, 0 }, options);
+    std::string ids = "7";
+    for (int i = 1; i < TOKENS; i++) ids += ",7";
+    const int fd =
+        post("/v1/completions", "{\"prompt\":[" + ids + "],\"stream\":true,\"max_tokens\":1000}");
+    const std::string begun = read_text(fd, "data: ");
+    ASSERT_EQ(0u, begun.find("HTTP/1.1 200")) << begun;
+    EXPECT_LE(http_bytes(), OTHERS);
+    close(fd);
+}
+
 /* Commas and brackets that only appear when the escapes of a string are read. */
 TEST_F(Server, ArgumentsThatGrowPastTheBudgetAreRefusedHoweverTheyAreEscaped)
 {
