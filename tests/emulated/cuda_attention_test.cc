@@ -209,6 +209,21 @@ TEST(CudaAttention, PiecesGiveTheBitsOfOneCall)
         }
 }
 
+// Its first row begins a page or ends one; few rows, whose splits are apart, and many.
+TEST(CudaAttention, PagesBeforeTheWindowAreNotRead)
+{
+    for (const weir_kv_format format : formats)
+        for (const Shape &some :
+             { Shape{ 4, 2, 32, 32, 127, 1, 64 }, Shape{ 2, 1, 32, 64, 1023 + 69, 40, 70 },
+               Shape{ 2, 1, 32, 32, 1024 + 1099, 3, 1100 } }) {
+            const Shape shape = with(some, format);
+            const Sequence sequence(shape, 53);
+            EXPECT_TRUE(same_bits(
+                attend(kernel, sequence, 0, shape.n_rows), attend_window(kernel, { &sequence })
+            )) << text(kernel, shape);
+        }
+}
+
 TEST(CudaAttention, RejectsWithReasons)
 {
     weir_caps caps = { .cuda_capability = 75 };

@@ -84,6 +84,36 @@ inline Floats attend(
     return out;
 }
 
+// All rows of sequences of equal widths and windows in one call, without the pages before the
+// window of the first row of each, of which there must be some.
+inline Floats attend_window(
+    const weir_kernel &kernel, const std::vector<const Sequence *> &sequences
+)
+{
+    const Shape &shape = sequences[0]->shape;
+    std::vector<std::vector<void *>> tables;
+    std::vector<weir_kv_segment> segments;
+    Floats q;
+    int32_t n_rows = 0;
+    for (const Sequence *sequence : sequences) {
+        const Shape &own = sequence->shape;
+        weir_kv_segment segment = sequence->pages.segment(n_rows, own.n_rows, own.n_past);
+        const int64_t n_before = (own.n_past - own.window + 1) / WEIR_PAGE_TOKENS;
+        EXPECT_GT(n_before, 0) << "nothing is tested";
+        tables.emplace_back(segment.pages, segment.pages + segment.page_stride * own.kv_heads);
+        for (size_t i = 0; i < tables.back().size(); i++)
+            if ((int64_t)i % segment.page_stride < n_before) tables.back()[i] = nullptr;
+        segment.pages = tables.back().data();
+        segments.push_back(segment);
+        q.insert(q.end(), sequence->q.begin(), sequence->q.end());
+        n_rows += own.n_rows;
+    }
+    Floats out((size_t)(n_rows * shape.heads * shape.value_dim), NAN);
+    const weir_attention_args args = args_of(shape, q.data(), out.data(), segments);
+    EXPECT_EQ(run(kernel, &args), WEIR_OK);
+    return out;
+}
+
 inline std::string text(const weir_kernel &kernel, const Shape &s)
 {
     return std::string(kernel.name) + " heads " + std::to_string(s.heads) + "/" +
