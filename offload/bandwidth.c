@@ -86,12 +86,13 @@ static uint64_t sum_all(sum_function sum, const char *data, size_t bytes, int32_
 double weir_bandwidth_read(const void *data, size_t bytes, int32_t n_threads)
 {
     const sum_function sum = widest_sum();
+    const size_t whole = bytes / STEP * STEP;
     const int64_t start = weir_clock_ns();
     const uint64_t total =
-        sum_all(sum, data, bytes / STEP * STEP, n_threads > 0 ? n_threads : omp_get_max_threads());
+        sum_all(sum, data, whole, n_threads > 0 ? n_threads : omp_get_max_threads());
     __asm__ volatile("" : : "r"(total)); /* the sum is used */
     const int64_t spent = weir_clock_ns() - start;
-    return (double)(bytes / STEP * STEP) / (double)(spent > 0 ? spent : 1);
+    return (double)whole / (double)(spent > 0 ? spent : 1);
 }
 
 static int ascending(const void *a, const void *b)
