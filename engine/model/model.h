@@ -151,6 +151,8 @@ typedef struct weir_batch {
  * writes to are needed by one layer at a time and are here. */
 typedef struct weir_workspace weir_workspace;
 typedef struct weir_workspace_limits {
+    /* Steps use the scratch of another workspace of the model, whose limits are no smaller. */
+    bool shares_scratch;
     int32_t rows, segments, logits, context;
     const weir_kv_pair *formats; /* [kv_layers], borrowed; must outlive the workspace */
     weir_kv_sinks sinks;

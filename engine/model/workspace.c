@@ -366,7 +366,7 @@ weir_status weir_workspace_open(
         );
     if (status == WEIR_OK) {
         lay_out_both(w, model);
-        status = take_scratch(w, model, error);
+        if (!limits->shares_scratch) status = take_scratch(w, model, error);
     }
     if (status != WEIR_OK) {
         weir_workspace_close(w);

@@ -202,6 +202,21 @@ static weir_status open_pruner(weir_engine *engine, weir_error *error)
     );
 }
 
+static weir_status open_nested(
+    weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec,
+    weir_error *error
+)
+{
+    const weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
+    const weir_runner_limits limits =
+        weir_plan_nested(&engine->plan, &parts, engine->config.batch.chunk);
+    if (limits.rows == 0) return WEIR_OK;
+    WEIR_TRY(weir_runner_open(&engine->nested, engine->model, engine->ledger, spec, &limits, error)
+    );
+    weir_runner_evict_with(engine->nested, engine->evictor);
+    return WEIR_OK;
+}
+
 static weir_status open_all(
     weir_engine *engine, const weir_engine_options *options, weir_error *error
 )
@@ -228,6 +243,7 @@ static weir_status open_all(
     WEIR_TRY(open_evictor(engine, error));
     if (!options->with_service) return WEIR_OK;
     WEIR_TRY(open_pruner(engine, error));
+    WEIR_TRY(open_nested(engine, options, &spec, error));
     WEIR_TRY(weir_engine_open_service(engine, error));
     const bool with_states = weir_plan_has_states(&engine->config, options->with_server);
     const bool needs_sessions =
@@ -283,6 +299,7 @@ void weir_engine_close(weir_engine *engine)
     weir_states_close(engine->states);
     weir_sessions_close(engine->sessions);
     weir_service_close(engine->service);
+    weir_runner_close(engine->nested);
     weir_runner_close(engine->runner);
     weir_pruner_close(engine->pruner);
     weir_stream_close(engine->pruner_stream);

@@ -29,7 +29,7 @@ struct weir_engine {
     weir_kv_evictor *evictor; /* NULL: nothing can be evicted */
     weir_pruner *pruner; /* NULL: policies are applied by the engine thread */
     weir_stream *pruner_stream; /* of one thread */
-    weir_runner *runner;
+    weir_runner *runner, *nested; /* nested: NULL: no step runs within another */
     weir_tokenizer *tokenizer;
     weir_chat_template *chat;
     weir_error chat_problem; /* why the model's template cannot be used */

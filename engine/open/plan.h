@@ -58,6 +58,11 @@ WEIR_MUST_CHECK weir_status
 weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
 
 /* ---- plan_window.c --------------------------------------------------------------------------- */
+/* The limits of the runner of iterations within a step that waits for a block; 0 rows: there are
+ * none, as without a service or a disk, and with a device. chunk: batch.chunk. */
+struct weir_runner_limits weir_plan_nested(
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
+);
 /* Computes activations and prefetch buffers of a plan whose window and slots are known, for steps
  * of `chunk` prompt tokens; with the kernels' scratch only if requested. */
 WEIR_MUST_CHECK weir_status weir_plan_activations(

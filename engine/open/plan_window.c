@@ -72,6 +72,38 @@ static weir_workspace_limits workspace_limits(
                                     .evicts = parts->spec->evicts };
 }
 
+weir_runner_limits weir_plan_nested(
+    const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
+)
+{
+    const int32_t n_slots = plan->facts.n_slots;
+    if (!parts->with_service || plan->has_device || weir_kv_cold_pages(parts->spec) == 0 ||
+        parts->spec->n_layers == 0)
+        return (weir_runner_limits){ 0 };
+    const int32_t busy = weir_service_busy_chunk(
+        (int32_t)chunk, (int32_t)parts->config->batch.mixed_chunk,
+        weir_model_block_rows(parts->model)
+    );
+    return (weir_runner_limits){ .rows = busy + n_slots,
+                                 .items = n_slots,
+                                 .logits = n_slots,
+                                 .hot = (int32_t)parts->config->kv.tiers.hot,
+                                 .is_nested = true };
+}
+
+/* Bytes of activations of that runner. */
+static size_t nested_bytes(const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk)
+{
+    const weir_runner_limits nested = weir_plan_nested(plan, parts, chunk);
+    weir_workspace_limits limits = workspace_limits(plan, parts, chunk);
+    if (nested.rows == 0) return 0;
+    limits.rows = nested.rows;
+    limits.logits = nested.logits;
+    limits.has_cold = false;
+    return weir_workspace_bytes(parts->model, &limits) +
+           weir_workspace_near_bytes(parts->model, &limits);
+}
+
 weir_status weir_plan_activations(
     weir_plan *plan, const weir_plan_parts *parts, int64_t chunk, bool with_scratch,
     weir_error *error
@@ -93,7 +125,7 @@ weir_status weir_plan_activations(
                         weir_max_size(scratch.device, eviction.device);
     plan->prefetch = staged + lists;
     plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
-                        weir_kv_evictor_bytes(&seen) + pruner +
+                        nested_bytes(plan, parts, chunk) + weir_kv_evictor_bytes(&seen) + pruner +
                         weir_max_size(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =
         near + (plan->has_device ? 0 : plan->activations);
@@ -111,9 +143,11 @@ weir_status plan_window(
     const weir_runner_limits steps = { .rows = limits.rows,
                                        .items = limits.segments,
                                        .logits = limits.logits };
+    const weir_runner_limits nested = weir_plan_nested(plan, parts, parts->config->batch.chunk);
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
     plan->tokens = n_sequences * weir_kv_sequence_token_bytes(plan->facts.window) +
-                   weir_runner_bytes(&steps) + weir_service_bytes(plan->facts.n_slots);
+                   weir_runner_bytes(&steps) + weir_service_bytes(plan->facts.n_slots) +
+                   (nested.rows > 0 ? weir_runner_bytes(&nested) : 0);
     if (weir_plan_has_sessions(parts->config, parts->with_service) &&
         parts->config->sessions.autosave)
         plan->tokens +=

@@ -22,6 +22,7 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
 {
     weir_service_parts parts = {
         .runner = engine->runner,
+        .nested = engine->nested,
         .store = engine->store,
         .ledger = engine->ledger,
         .pruner = engine->pruner,

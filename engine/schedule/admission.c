@@ -305,6 +305,7 @@ void weir_service_admit(weir_service *service)
     }
     for (weir_job *job = service->running, *next; job != NULL; job = next) {
         next = job->next;
+        if (job->is_in_step) continue;
         if (atomic_load(&job->is_cancelled))
             weir_job_finish(job, WEIR_ECANCELED, "cancelled");
         else if (is_late(job, now))

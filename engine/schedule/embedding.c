@@ -62,11 +62,12 @@ static void on_hidden(void *user, int64_t layer, const float *hidden)
     weir_service *const service = user;
     const int64_t d = service->facts->d_model;
     if (layer != service->facts->n_layers - 1) return;
-    for (int32_t i = 0; i < service->n_observed; i++) {
-        const weir_batch_item *const item = &service->items[i];
-        job_embedding *const e = embedding_of(service->choices[i]);
+    for (int32_t i = 0; i < service->step.n_observed; i++) {
+        const weir_batch_item *const item = &service->step.items[i];
+        job_embedding *const e = embedding_of(service->step.choices[i]);
         if (item->failed) continue;
-        if (e != NULL) add_rows(e, item, service->choices[i]->job->request.n_prompt, d, hidden);
+        if (e != NULL)
+            add_rows(e, item, service->step.choices[i]->job->request.n_prompt, d, hidden);
         hidden += item->n_rows * d;
     }
 }
@@ -75,14 +76,14 @@ void weir_service_begin_embedding(weir_service *service, int32_t n_items)
 {
     bool is_wanted = false;
     for (int32_t i = 0; i < n_items; i++) {
-        job_embedding *const e = embedding_of(service->choices[i]);
-        if (e == NULL || e->n_rows >= service->choices[i]->job->request.n_prompt) continue;
+        job_embedding *const e = embedding_of(service->step.choices[i]);
+        if (e == NULL || e->n_rows >= service->step.choices[i]->job->request.n_prompt) continue;
         memset(e->step, 0, (size_t)service->facts->d_model * sizeof *e->step);
         e->n_new = 0;
         is_wanted = true;
     }
-    service->n_observed = n_items;
-    weir_runner_observe(service->runner, is_wanted ? on_hidden : NULL, service);
+    service->step.n_observed = n_items;
+    weir_runner_observe(service->step.runner, is_wanted ? on_hidden : NULL, service);
 }
 
 void weir_choice_end_embedding(choice *c, bool is_done)

@@ -47,7 +47,7 @@ static void find_leader(choice *c)
 
 choice *weir_choice_leader(choice *c)
 {
-    for (;;) {
+    while (!c->job->is_in_step) {
         if (c->leader != NULL && c->leader->sequence->n_computed >= c->n_followed) c->leader = NULL;
         if (c->leader == NULL) {
             weir_choice_look_again(c);
@@ -56,6 +56,7 @@ choice *weir_choice_leader(choice *c)
         if (c->leader == NULL) return c;
         c = c->leader;
     }
+    return c;
 }
 
 /* The leader ends or is preempted: its followers go on with what it computed. */

@@ -49,6 +49,7 @@ typedef struct choice {
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
     bool is_planned, is_skipped; /* in the plan of the next step; cannot be */
+    bool is_left; /* for the second step of the iteration: it has cold blocks */
     /* As a long prompt, in that plan: did not get its share; goes before short ones (plan.c). */
     bool is_overlooked, goes_first;
     int32_t n_overlooked; /* steps since it went first, and did not stall */
@@ -95,6 +96,8 @@ struct weir_job {
     int32_t row_peak; /* most rows that a choice holds at once */
     /* KV bytes that a choice is charged for in its client's budget: the most that it can hold. */
     int64_t choice_bytes;
+    /* It has an item of a step that runs: nested iterations leave it alone. */
+    bool is_in_step;
     bool has_chosen_origin; /* request.cache_salt may be that of an origin since (origins.h) */
     job_embedding *embedding; /* NULL: not asked for */
     weir_usage usage;
@@ -122,9 +125,25 @@ typedef struct service_call {
     bool is_done;
 } service_call;
 
+/* A step, and what runs it. */
+typedef struct service_step {
+    weir_runner *runner;
+    weir_batch_item *items; /* [facts.n_slots] */
+    choice **choices; /* [facts.n_slots]: whose item it is */
+    int32_t n_observed; /* items of the step that is observed */
+    int32_t n_running; /* items of the step that the runner runs */
+} service_step;
+
+/* Of the items that could be in a step. */
+typedef enum weir_step_kind {
+    WEIR_STEP_FIRST, /* those without cold blocks, or if there are none, those with */
+    WEIR_STEP_LEFT, /* those that the first one left */
+    WEIR_STEP_NESTED /* those without cold blocks */
+} weir_step_kind;
+
 struct weir_service {
     const weir_engine_facts *facts; /* borrowed from the engine */
-    weir_runner *runner;
+    weir_runner *runner; /* not the nested one */
     weir_kv_store *store;
     weir_pruner *pruner; /* NULL: the engine thread applies all policies */
     weir_prefix *prefix; /* NULL: nothing is cached */
@@ -141,9 +160,10 @@ struct weir_service {
     weir_kv_sequence *session_sequences[WEIR_SERVICE_SESSIONS];
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
     weir_origins origins;
-    weir_batch_item *items; /* [facts.n_slots] */
-    choice **choices; /* [facts.n_slots]: whose item it is */
-    int32_t n_observed; /* items of the step that is observed */
+    service_step step; /* of this iteration */
+    /* While that waits, the step of a nested iteration, and reversed; no runner: none is nested. */
+    service_step other;
+    bool is_nested;
     int32_t n_returning; /* choices that are */
     weir_reclaim_need need; /* memory for the next step, as long as some stall */
     int64_t n_short; /* blocks of it that are missing, and that policies wait for */
@@ -171,6 +191,7 @@ struct weir_service {
     int32_t n_queued, n_running;
     int64_t next_serial;
     bool has_thread, is_stopping, is_draining;
+    bool sleeps; /* in nested iterations: it has a thread */
     bool has_moved; /* (lock) a block or a state, since the engine thread looked last */
     weir_service_stats stats;
     /* [info.n_slots] (lock): the sequences after the last step. */
@@ -368,7 +389,20 @@ void weir_service_sample(weir_service *service, int32_t n_items, const float *lo
  * computed. */
 bool weir_service_iterate(weir_service *service, bool is_last);
 
-/* step.c: one step. Returns false if no sequence could be computed. */
+/* service.c: with the lock: sleeps until there may be something new to do, or some milliseconds.
+ * serial: next_serial when jobs were looked at last. */
+void weir_service_sleep(weir_service *service, int64_t serial);
+
+/* nested.c: an iteration within a step that waits for a block (weir_runner_run_others); user: the
+ * service. */
+bool weir_service_iterate_nested(void *user);
+/* Keeps the items of a kind; n_left: how many others there were. Returns the number of items. */
+int32_t weir_service_keep_kind(
+    weir_service *service, int32_t n_items, weir_step_kind kind, int32_t *n_left
+);
+
+/* step.c: one step, or two if some have cold blocks. Returns false if no sequence could be
+ * computed. */
 bool weir_service_step(weir_service *service);
 
 /* preempt.c: order of choices: by priority, then by submission. */

@@ -19,7 +19,7 @@ static bool is_decoding(const choice *c)
 
 static bool can_run(const choice *c)
 {
-    return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading;
+    return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading && !c->job->is_in_step;
 }
 
 /* True if the block that its next rows begin in must be read first. An unreadable one fails in the
@@ -51,8 +51,8 @@ static void add_item(step_plan *plan, choice *c, int32_t n_rows)
                         sequence->n_computed < c->job->request.n_prompt;
     c->is_planned = true;
     c->item = plan->n_items;
-    service->choices[plan->n_items] = c;
-    service->items[plan->n_items++] =
+    service->step.choices[plan->n_items] = c;
+    service->step.items[plan->n_items++] =
         (weir_batch_item){ .sequence = c->sequence,
                            .n_rows = n_rows,
                            .is_prompt = sequence->n_computed < prompt_end(service, c),
@@ -84,7 +84,8 @@ static int32_t policy_piece(
         plan->others_decode || sees_all ? service->policy_busy_chunk : service->policy_chunk;
     if (chunk > most) chunk = most / block * block;
     const int32_t end = weir_min_i32((n_computed / chunk + 1) * chunk, prompt);
-    return end - n_computed <= rows || !plan->has_prompt ? end - n_computed : 0;
+    const bool may_be_long = !plan->has_prompt && !service->is_nested;
+    return end - n_computed <= rows || may_be_long ? end - n_computed : 0;
 }
 
 /* ---- rows that cost more --------------------------------------------------------------------- */
@@ -162,10 +163,12 @@ static bool plan_prompt(step_plan *plan, choice *c, int32_t rows)
     choice *const first = weir_choice_leader(c);
     const bool scores = first->job->request.want_prompt_logprobs;
     if (first != c) c->is_skipped = true;
+    if (first->job->is_in_step) return false;
     if (first->is_planned || first->is_skipped) return first->is_planned;
     first->is_skipped = waits_for_block(plan->service, first); /* it may have other rows now */
     if (first->is_skipped) return false;
-    const int32_t piece = scores && plan->has_scores ? 0 : piece_rows(plan, first, rows);
+    const bool scores_fit = !plan->has_scores && !plan->service->is_nested;
+    const int32_t piece = scores && !scores_fit ? 0 : piece_rows(plan, first, rows);
     first->is_skipped = true;
     if (piece == 0) return false;
     add_item(plan, first, piece);
@@ -204,14 +207,15 @@ int32_t weir_service_plan(weir_service *service)
     service->n_returning = 0;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        if (c == NULL) continue;
+        if (c == NULL || c->job->is_in_step) continue;
         c->is_planned = c->is_overlooked = c->goes_first = c->is_returning = false;
         c->is_skipped = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
         if (can_run(c) && !c->is_skipped && is_decoding(c)) add_item(&plan, c, 1);
     }
     plan.others_decode = plan.n_items > 0;
     plan.rows = weir_min_i32(
-        plan.others_decode ? service->busy_chunk : service->chunk, service->step_rows - plan.n_items
+        plan.others_decode || service->is_nested ? service->busy_chunk : service->chunk,
+        service->step_rows - plan.n_items
     );
     while (plan.rows > 0 && next_prompt(&plan, PROMPT_ANY, NULL) != NULL) plan_priority(&plan);
     return plan.n_items;
@@ -228,7 +232,7 @@ void weir_service_count_overlooked(const weir_service *service)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        if (c == NULL) continue;
+        if (c == NULL || c->job->is_in_step) continue;
         if (c->goes_first && was_in_step(c)) c->n_overlooked = 0;
         if (c->is_overlooked && c->n_overlooked < LONG_SHARE - 1) c->n_overlooked++;
     }

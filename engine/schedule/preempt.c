@@ -66,6 +66,7 @@ void weir_choice_preempt(choice *c)
 bool weir_service_preempt(void *user, const weir_kv_sequence *after)
 {
     const weir_service *const service = user;
+    if (service->is_nested) return false; /* the last in order may be in the step that waits */
     choice *const victim =
         after == NULL ? last_of_all(service) : last_after(service, owner_of(service, after));
     /* The thread will free its pages. */

@@ -230,7 +230,7 @@ void weir_service_evict(weir_service *service, int32_t n_items)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        if (c == NULL || c->is_waiting || c->is_stalled || c->is_pruning ||
+        if (c == NULL || c->job->is_in_step || c->is_waiting || c->is_stalled || c->is_pruning ||
             weir_policy_is_applied(c->sequence))
             continue;
         weir_choice_keep_prompt(c);

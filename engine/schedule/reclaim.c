@@ -292,7 +292,7 @@ weir_status weir_reclaim(
     (void)weir_tiers_settle(request->store, false);
     for (;;) {
         const weir_status status = ask(holders, request, &need, error);
-        if (status == WEIR_OK || !need.waits) return status;
+        if (status == WEIR_OK || !need.waits || weir_kv_is_attending(request->store)) return status;
         wait_for_moves(holders, request->store);
     }
 }

@@ -37,7 +37,7 @@ static void give(void *user)
 
 static weir_status open_prefetch(weir_runner *runner, const weir_kv_spec *spec, weir_error *error)
 {
-    if (weir_kv_cold_pages(spec) == 0 || spec->n_layers == 0) return WEIR_OK;
+    if (!runner->has_tiers || runner->limits.is_nested) return WEIR_OK;
     weir_kv_prefetch_limits limits = { .segments = runner->limits.items };
     limits.readers = weir_model_kv_readers(runner->model, &limits.n_readers);
     const weir_status status =
@@ -59,7 +59,8 @@ weir_status weir_runner_open(
                              .ledger = ledger,
                              .limits = *limits,
                              .formats = spec->formats,
-                             .sinks = spec->sinks };
+                             .sinks = spec->sinks,
+                             .has_tiers = weir_kv_cold_pages(spec) > 0 && spec->n_layers > 0 };
     if (runner->limits.hot < 1) runner->limits.hot = 1;
     weir_status status = weir_ledger_alloc(
         ledger, &runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(limits), error
@@ -76,8 +77,10 @@ weir_status weir_runner_open(
                                           .context = (int32_t)spec->max_rows,
                                           .formats = spec->formats,
                                           .sinks = spec->sinks,
-                                          .has_cold = weir_kv_cold_pages(spec) > 0,
-                                          .evicts = spec->evicts };
+                                          .has_cold =
+                                              weir_kv_cold_pages(spec) > 0 && !limits->is_nested,
+                                          .evicts = spec->evicts,
+                                          .shares_scratch = limits->is_nested };
     if (status == WEIR_OK)
         status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
     if (status == WEIR_OK) status = open_prefetch(runner, spec, error);
@@ -168,6 +171,14 @@ weir_status weir_runner_show_queries(
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders)
 {
     runner->holders = *holders;
+}
+
+void weir_runner_run_others(
+    weir_runner *runner, bool (*run)(void *user), void (*listener)(void *user), void *user
+)
+{
+    if (runner->prefetch != NULL)
+        weir_kv_prefetch_run_others(runner->prefetch, run, listener, user);
 }
 
 void weir_runner_measure(weir_runner *runner, weir_step_times *times) { runner->times = times; }
@@ -380,7 +391,7 @@ static bool reclaim_for_policy(void *user, const weir_kv_sequence *sequence, wei
     const weir_batch_item item = { .sequence = (weir_kv_sequence *)(uintptr_t
                                    )sequence }; /* The sequence is only read. */
     const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
-    if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
+    if (runner->has_tiers && weir_kv_free_blocks(sequence->store) < n_blocks &&
         reclaim_blocks(runner, &item, 1, n_blocks, NULL) == WEIR_OK)
         return true;
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_POLICY,
@@ -402,7 +413,7 @@ void weir_runner_move(
     weir_runner *runner, const weir_batch_item *items, int32_t n_items, int64_t n_short
 )
 {
-    if (runner->prefetch != NULL && n_items > 0)
+    if (runner->has_tiers && n_items > 0)
         weir_tiers_move(
             items[0].sequence->store, &runner->holders, items, n_items, runner->limits.hot, n_short
         );

@@ -41,6 +41,9 @@ typedef struct weir_batch_item {
 typedef struct weir_runner_limits {
     int32_t rows, items, logits; /* of one step */
     int32_t hot; /* With a disk: blocks at the end of a sequence that stay in memory; 0 means 1. */
+    /* With a disk: of sequences without blocks there, and memory for whose rows is free. It uses
+     * the scratch of another runner, whose limits are no smaller. */
+    bool is_nested;
 } weir_runner_limits;
 
 /* Bytes charged to the account tokens for these limits. */
@@ -77,6 +80,10 @@ weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_error *error);
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
 /* Adds the parts of steps to `times`; borrowed, must outlive the steps. NULL: not measured. */
 void weir_runner_measure(weir_runner *runner, weir_step_times *times);
+/* See weir_kv_prefetch_run_others; does nothing without a lower tier. */
+void weir_runner_run_others(
+    weir_runner *runner, bool (*run)(void *user), void (*listener)(void *user), void *user
+);
 /* After a step: moves blocks between tiers. n_short: see weir_tiers_move. */
 void weir_runner_move(
     weir_runner *runner, const weir_batch_item *items, int32_t n_items, int64_t n_short

@@ -18,7 +18,8 @@ struct weir_runner {
     weir_runner_limits limits;
     const weir_kv_pair *formats; /* [kv_layers] borrowed */
     weir_kv_sinks sinks;
-    weir_kv_prefetch *prefetch; /* NULL: there is no lower tier */
+    bool has_tiers;
+    weir_kv_prefetch *prefetch; /* NULL: there is no lower tier, or it is nested */
     weir_kv_source source;
     weir_kv_holders holders;
     weir_step_times *times; /* NULL: not measured */

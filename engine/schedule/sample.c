@@ -53,9 +53,9 @@ const float *weir_service_last_row(
 /* The row that item `i` draws from; NULL if it draws no token. */
 static const float *row_of(const weir_service *service, int32_t i, const float *logits)
 {
-    const choice *const c = service->choices[i];
+    const choice *const c = service->step.choices[i];
     const bool draws = c != NULL && !c->is_ended && c->job->request.max_tokens > 0;
-    return draws ? weir_service_last_row(service, &service->items[i], logits) : NULL;
+    return draws ? weir_service_last_row(service, &service->step.items[i], logits) : NULL;
 }
 
 /* Items t, t + n, ...: those of sampler t of n. */
@@ -65,7 +65,7 @@ static void sample_some(
 {
     for (int32_t i = t; i < n_items; i += n) {
         const float *const row = row_of(service, i, logits);
-        if (row != NULL) weir_choice_sample(service->choices[i], row, service->samplers[t]);
+        if (row != NULL) weir_choice_sample(service->step.choices[i], row, service->samplers[t]);
     }
 }
 

@@ -47,7 +47,7 @@ static void listen_to_moves(weir_service *service, void (*listener)(void *user))
 
 /* What is queued waits for pages that a session holds, for blocks that move, or for its time to
  * end. Lock held. */
-static void wait_for_others(weir_service *service, int64_t serial)
+void weir_service_sleep(weir_service *service, int64_t serial)
 {
     static const int64_t look_again_ns = 10000000;
     const struct timespec until = weir_clock_after(CLOCK_REALTIME, look_again_ns);
@@ -93,7 +93,7 @@ static void *engine_thread(void *user)
                            weir_prefix_moves(service->prefix) > 0 ||
                            weir_pruner_is_busy(service->pruner);
         if (n_idle >= IDLE_ITERATIONS && (service->n_queued > 0 || service->n_running > 0 || moves))
-            wait_for_others(service, serial);
+            weir_service_sleep(service, serial);
         while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 &&
                service->calls == NULL && !moves)
             pthread_cond_wait(&service->work, &service->lock);
@@ -116,8 +116,8 @@ static void *engine_thread(void *user)
 size_t weir_service_bytes(int32_t n_slots)
 {
     const weir_service *const s = NULL;
-    return (size_t)n_slots *
-               (sizeof *s->slots + sizeof *s->items + sizeof *s->choices + sizeof *s->seen) +
+    return (size_t)n_slots * (sizeof *s->slots + sizeof *s->seen +
+                              2 * (sizeof *s->step.items + sizeof *s->step.choices)) +
            (size_t)weir_service_clients(n_slots) * sizeof *s->clients;
 }
 
@@ -143,6 +143,19 @@ static weir_status charge_fixed(weir_service *service, weir_error *error)
     return WEIR_OK;
 }
 
+static bool open_step(service_step *step, size_t n_slots)
+{
+    step->items = calloc(n_slots, sizeof *step->items);
+    step->choices = calloc(n_slots, sizeof *step->choices);
+    return step->items != NULL && step->choices != NULL;
+}
+
+static void close_step(service_step *step)
+{
+    free(step->items);
+    free(step->choices);
+}
+
 /* Already charged by charge_fixed. */
 static weir_status open_fixed(
     weir_service *service, const weir_service_parts *parts, weir_error *error
@@ -150,8 +163,8 @@ static weir_status open_fixed(
 {
     const size_t n_slots = (size_t)parts->facts->n_slots;
     service->slots = calloc(n_slots, sizeof *service->slots);
-    service->items = calloc(n_slots, sizeof *service->items);
-    service->choices = calloc(n_slots, sizeof *service->choices);
+    const bool has_steps =
+        open_step(&service->step, n_slots) && open_step(&service->other, n_slots);
     service->seen = calloc(n_slots, sizeof *service->seen);
     service->clients =
         calloc((size_t)weir_service_clients((int32_t)n_slots), sizeof *service->clients);
@@ -162,9 +175,8 @@ static weir_status open_fixed(
         has_samplers =
             weir_sampler_scratch_open(&service->samplers[i], (size_t)parts->facts->n_vocab) ==
             WEIR_OK;
-    if (service->slots == NULL || service->items == NULL || service->choices == NULL ||
-        service->seen == NULL || service->clients == NULL || service->banned == NULL ||
-        !has_samplers)
+    if (service->slots == NULL || !has_steps || service->seen == NULL || service->clients == NULL ||
+        service->banned == NULL || !has_samplers)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
     if (parts->n_stop_ids > 0)
         memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
@@ -180,15 +192,22 @@ static int64_t even_depth(const weir_engine_facts *f)
     return matrices > 0 && row > 0 ? matrices / row : 0;
 }
 
+int32_t weir_service_busy_chunk(int32_t chunk, int32_t mixed_chunk, int32_t block_rows)
+{
+    enum { BUSY = 128 };
+    const int32_t busy = mixed_chunk > 0 ? mixed_chunk : BUSY;
+    return weir_min_i32(
+        (busy + block_rows - 1) / block_rows * block_rows, chunk / block_rows * block_rows
+    );
+}
+
 /* While others decode, chunks are shorter. */
 static void set_step_limits(weir_service *service, const weir_service_parts *parts)
 {
-    enum { BUSY = 128, CHUNKS_OF_LONG = 4 };
-    const int32_t block = service->block_rows,
-                  busy = parts->mixed_chunk > 0 ? parts->mixed_chunk : BUSY;
+    enum { CHUNKS_OF_LONG = 4 };
+    const int32_t block = service->block_rows;
     service->chunk = parts->chunk / block * block;
-    service->busy_chunk = (busy + block - 1) / block * block;
-    if (service->busy_chunk > service->chunk) service->busy_chunk = service->chunk;
+    service->busy_chunk = weir_service_busy_chunk(parts->chunk, parts->mixed_chunk, block);
     service->step_rows = parts->step_rows > 0 ? parts->step_rows : INT32_MAX;
     const int32_t left = (service->step_rows - parts->facts->n_slots) / block * block;
     service->policy_chunk = weir_min_i32(service->chunk, left);
@@ -211,12 +230,24 @@ static weir_kv_sequence *sequence_at(void *user, int32_t i)
                : NULL;
 }
 
-static bool prunes(void *user) { return weir_pruner_is_busy(((const weir_service *)user)->pruner); }
+/* What a nested iteration lacks the step that waits may free. */
+static bool prunes(void *user)
+{
+    const weir_service *const service = user;
+    return service->is_nested || weir_pruner_is_busy(service->pruner);
+}
 
 static bool release_saved(void *user)
 {
     const weir_service_hooks *const hooks = ((weir_service *)user)->hooks;
     return hooks != NULL && hooks->release(hooks->user);
+}
+
+static void share_steps(weir_service *service)
+{
+    weir_runner_share(service->other.runner, &service->holders);
+    weir_runner_measure(service->other.runner, &service->times);
+    weir_runner_run_others(service->runner, weir_service_iterate_nested, note_move, service);
 }
 
 weir_status weir_service_open(
@@ -238,6 +269,8 @@ weir_status weir_service_open(
                                .block_rows = weir_runner_block_rows(parts->runner),
                                .block_bytes = (int64_t)weir_kv_block_stride(spec),
                                .sink_block_bytes = (int64_t)weir_kv_sink_block_stride(spec) };
+    service->step.runner = parts->runner;
+    service->other.runner = parts->nested;
     weir_ledger_tracker_init(&service->tracker, parts->ledger, WEIR_ACCOUNT_HTTP, NULL);
     set_step_limits(service, parts);
     const size_t n_slots = (size_t)parts->facts->n_slots;
@@ -264,6 +297,7 @@ weir_status weir_service_open(
                                           .counts = service->reclaimed };
     if (status == WEIR_OK) weir_runner_share(parts->runner, &service->holders);
     if (status == WEIR_OK) weir_runner_measure(parts->runner, &service->times);
+    if (status == WEIR_OK && parts->nested != NULL) share_steps(service);
     if (status == WEIR_OK) listen_to_moves(service, note_move);
     if (status == WEIR_OK)
         weir_service_publish(service); /* free pages are published before the first step */
@@ -276,6 +310,7 @@ weir_status weir_service_open(
 
 weir_status weir_service_start(weir_service *service, weir_error *error)
 {
+    service->sleeps = true;
     service->has_thread = pthread_create(&service->thread, NULL, engine_thread, service) == 0;
     if (service->has_thread) return WEIR_OK;
     return weir_error_set(error, WEIR_ENOMEM, "cannot start the engine thread");
@@ -292,14 +327,15 @@ void weir_service_close(weir_service *service)
         pthread_join(service->thread, NULL);
     }
     listen_to_moves(service, NULL);
+    weir_runner_run_others(service->runner, NULL, NULL, NULL);
     for (int32_t i = 0; service->slots != NULL && i < service->facts->n_slots; i++)
         weir_kv_sequence_close(&service->slots[i].sequence);
     for (int32_t i = 0; service->samplers != NULL && i < service->facts->n_samplers; i++)
         weir_sampler_scratch_close(service->samplers[i]);
     free(service->samplers);
     free(service->slots);
-    free(service->items);
-    free(service->choices);
+    close_step(&service->step);
+    close_step(&service->other);
     free(service->seen);
     free(service->clients);
     free(service->banned);

@@ -215,6 +215,8 @@ typedef struct weir_service_policy {
 typedef struct weir_service_parts {
     const weir_engine_facts *facts;
     struct weir_runner *runner;
+    struct weir_runner
+        *nested; /* weir_runner_limits.is_nested; NULL: no step runs within another */
     struct weir_kv_store *store;
     struct weir_pruner *pruner; /* NULL: the engine thread reads what policies need from disk */
     struct weir_prefix *prefix; /* NULL: no prefix reuse */
@@ -240,6 +242,9 @@ void weir_service_close(weir_service *service);
  * are on the account sampler. */
 size_t weir_service_bytes(int32_t n_slots);
 size_t weir_service_sampler_bytes(int32_t n_samplers, size_t n_vocab);
+/* Prompt rows of a step while others decode, and of nested ones: batch.mixed_chunk in blocks of the
+ * model. */
+int32_t weir_service_busy_chunk(int32_t chunk, int32_t mixed_chunk, int32_t block_rows);
 
 /* Returns EFULL if the queue is full (429), ENOMEM if memory.host has no space for the request now
  * (503), EUNSUPPORTED while draining (503), EINVAL for bad numbers or a prompt that is longer than

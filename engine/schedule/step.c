@@ -111,22 +111,30 @@ static void take_result(
         advance(c);
 }
 
+static void set_running(weir_service *service, int32_t n_items, bool is_in_step)
+{
+    service->step.n_running = is_in_step ? n_items : 0;
+    for (int32_t i = 0; i < n_items; i++) service->step.choices[i]->job->is_in_step = is_in_step;
+}
+
 /* Runs the works, for which there is memory; requested states go to their choices. */
 static weir_status run_works(
     weir_service *service, int32_t n_items, const float **logits, weir_error *error
 )
 {
     for (int32_t i = 0; i < n_items; i++)
-        weir_choice_want_states(service->choices[i], &service->items[i]);
+        weir_choice_want_states(service->step.choices[i], &service->step.items[i]);
     weir_service_begin_embedding(service, n_items);
+    set_running(service, n_items, true);
     const weir_status status =
-        weir_runner_step(service->runner, service->items, n_items, logits, error);
+        weir_runner_step(service->step.runner, service->step.items, n_items, logits, error);
+    set_running(service, n_items, false);
     for (int32_t i = 0; i < n_items; i++) {
-        weir_batch_item *const item = &service->items[i];
+        weir_batch_item *const item = &service->step.items[i];
         const bool is_done = status == WEIR_OK && !item->failed;
         const int32_t n_before = item->sequence->n_computed - (is_done ? item->n_rows : 0);
-        weir_choice_got_states(service->choices[i], item, n_before, is_done);
-        weir_choice_end_embedding(service->choices[i], is_done);
+        weir_choice_got_states(service->step.choices[i], item, n_before, is_done);
+        weir_choice_end_embedding(service->step.choices[i], is_done);
     }
     weir_step_times_add(&service->times, WEIR_STEP_COMMIT);
     return status;
@@ -137,8 +145,8 @@ void weir_job_fail_in_step(weir_job *job, int32_t n_items, weir_status status, c
     weir_service *const service = job->service;
     for (int32_t k = 0; k < job->request.n_choices; k++) job->choices[k].is_torn = true;
     for (int32_t k = 0; k < n_items; k++) {
-        if (service->choices[k] != NULL && service->choices[k]->job == job)
-            service->choices[k] = NULL;
+        if (service->step.choices[k] != NULL && service->step.choices[k]->job == job)
+            service->step.choices[k] = NULL;
     }
     weir_job_finish(job, status, message);
 }
@@ -148,8 +156,8 @@ static void fail_item(
     weir_service *service, int32_t i, int32_t n_items, weir_status status, const char *message
 )
 {
-    if (service->choices[i] != NULL)
-        weir_job_fail_in_step(service->choices[i]->job, n_items, status, message);
+    if (service->step.choices[i] != NULL)
+        weir_job_fail_in_step(service->step.choices[i]->job, n_items, status, message);
 }
 
 static void fail_step(
@@ -172,7 +180,8 @@ static void count_step(weir_service *service, int32_t n_items)
     weir_service_count_overlooked(service);
     pthread_mutex_lock(&service->lock);
     service->stats.steps++;
-    for (int32_t i = 0; i < n_items; i++) service->stats.batch_rows += service->items[i].n_rows;
+    for (int32_t i = 0; i < n_items; i++)
+        service->stats.batch_rows += service->step.items[i].n_rows;
     pthread_mutex_unlock(&service->lock);
     weir_service_publish(service);
 }
@@ -181,7 +190,7 @@ static void fail_lost(weir_service *service)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
-        if (c != NULL && c->is_lost)
+        if (c != NULL && c->is_lost && !c->job->is_in_step)
             weir_job_finish(
                 c->job, WEIR_EFULL,
                 "the state that this request continues was dropped from memory; send it again"
@@ -194,24 +203,33 @@ static void fail_returning(weir_service *service, weir_status status, const char
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
-        if (c != NULL && c->is_returning) weir_job_finish(c->job, status, message);
+        if (c != NULL && c->is_returning && !c->job->is_in_step)
+            weir_job_finish(c->job, status, message);
     }
 }
 
-/* Plans and runs a step. *n_items 0: nothing can be computed now. Those that need memory may lose
+typedef struct taken {
+    int32_t n_items, n_left; /* n_left: of the other kind */
+    const float *logits;
+} taken;
+
+/* Plans and runs a step. n_items 0: nothing can be computed now. Those that need memory may lose
  * it to others (preempt.c), so each try plans anew. */
 static weir_status run_step(
-    weir_service *service, int32_t *n_items, const float **logits, weir_error *error
+    weir_service *service, weir_step_kind kind, taken *out, weir_error *error
 )
 {
+    int32_t *const n_items = &out->n_items;
     for (;;) {
         bool waits = false;
         *n_items = weir_service_plan(service);
         weir_step_times_add(&service->times, WEIR_STEP_PLAN);
         if (*n_items == 0 && service->n_returning == 0) break;
         weir_status status = weir_service_find_memory(service, n_items, error);
+        if (status == WEIR_OK)
+            *n_items = weir_service_keep_kind(service, *n_items, kind, &out->n_left);
         if (status == WEIR_OK && *n_items == 0) return WEIR_OK;
-        if (status == WEIR_OK) status = run_works(service, *n_items, logits, error);
+        if (status == WEIR_OK) status = run_works(service, *n_items, &out->logits, error);
         if (status != WEIR_EFULL) return status;
         if (weir_service_free_memory(service, *n_items, &waits) == WEIR_OK) continue;
         if (!waits) return status;
@@ -223,40 +241,53 @@ static weir_status run_step(
     return WEIR_OK;
 }
 
+/* Returns false if no sequence of this kind could be computed. */
+static bool take_step(weir_service *service, weir_step_kind kind, int32_t *n_left)
+{
+    taken out = { 0 };
+    weir_error error = { 0 };
+    const weir_status status = run_step(service, kind, &out, &error);
+    const int32_t n_items = out.n_items;
+    const float *const logits = out.logits;
+    *n_left = out.n_left;
+    if (status != WEIR_OK) {
+        fail_step(service, n_items, status, error.text);
+        if (status == WEIR_EFULL) fail_returning(service, status, error.text);
+        weir_service_publish(service);
+        return true;
+    }
+    if (n_items == 0) return false;
+    for (int32_t i = 0; i < n_items; i++) {
+        if (service->step.items[i].failed)
+            fail_item(service, i, n_items, WEIR_EIO, weir_runner_problem(service->step.runner));
+    }
+    weir_service_sample(service, n_items, logits);
+    weir_step_times_add(&service->times, WEIR_STEP_SAMPLE);
+    for (int32_t i = 0; i < n_items; i++) {
+        choice *const c = service->step.choices[i];
+        if (c != NULL && !c->is_ended) take_result(service, c, &service->step.items[i], logits);
+    }
+    finish_ended_jobs(service);
+    weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
+    weir_service_evict(service, n_items);
+    weir_runner_move(service->step.runner, service->step.items, n_items, service->n_short);
+    weir_step_times_add(&service->times, WEIR_STEP_MAINTAIN);
+    count_step(service, n_items);
+    weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
+    return true;
+}
+
 bool weir_service_step(weir_service *service)
 {
+    int32_t n_left;
     service->has_news = true; /* until the end of the step publishes it */
     weir_service_prune(service, 0);
     weir_service_resume_stalled(service);
     weir_service_start_read(service);
     fail_lost(service);
     weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
-    int32_t n_items = 0;
-    const float *logits = NULL;
-    weir_error error = { 0 };
-    const weir_status status = run_step(service, &n_items, &logits, &error);
-    if (status != WEIR_OK) {
-        fail_step(service, n_items, status, error.text);
-        if (status == WEIR_EFULL) fail_returning(service, status, error.text);
-        return true;
-    }
-    if (n_items == 0) return false;
-    for (int32_t i = 0; i < n_items; i++) {
-        if (service->items[i].failed)
-            fail_item(service, i, n_items, WEIR_EIO, weir_runner_problem(service->runner));
-    }
-    weir_service_sample(service, n_items, logits);
-    weir_step_times_add(&service->times, WEIR_STEP_SAMPLE);
-    for (int32_t i = 0; i < n_items; i++) {
-        choice *const c = service->choices[i];
-        if (c != NULL && !c->is_ended) take_result(service, c, &service->items[i], logits);
-    }
-    finish_ended_jobs(service);
-    weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
-    weir_service_evict(service, n_items);
-    weir_runner_move(service->runner, service->items, n_items, service->n_short);
-    weir_step_times_add(&service->times, WEIR_STEP_MAINTAIN);
-    count_step(service, n_items);
-    weir_step_times_add(&service->times, WEIR_STEP_PUBLISH);
-    return true;
+    if (service->is_nested) return take_step(service, WEIR_STEP_NESTED, &n_left);
+    bool any = take_step(service, WEIR_STEP_FIRST, &n_left);
+    if (n_left > 0) any = take_step(service, WEIR_STEP_LEFT, &n_left) || any;
+    return any;
 }

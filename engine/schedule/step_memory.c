@@ -11,7 +11,7 @@ enum { CLAIM_NONE, CLAIM_OPEN, CLAIM_MET, CLAIM_WAITS };
 /* New pages, and copies of shared ones that it writes to. */
 static weir_kv_pages pages_of(const weir_service *service, int32_t item)
 {
-    const weir_batch_item *const i = &service->items[item];
+    const weir_batch_item *const i = &service->step.items[item];
     return weir_kv_reserve_pages(&i->sequence->table, service->store, i->n_rows);
 }
 
@@ -36,7 +36,7 @@ static weir_reclaim_request request_of(
 {
     return (weir_reclaim_request){ .caller = caller,
                                    .store = service->store,
-                                   .items = service->items,
+                                   .items = service->step.items,
                                    .n_items = n_items,
                                    .pages = pages_of_all(service, n_items),
                                    .hot = weir_runner_limits_of(service->runner)->hot,
@@ -57,7 +57,7 @@ typedef struct claims {
  * one row does. */
 static bool is_small(const claims *all, const choice *c)
 {
-    return c->is_returning || all->service->items[c->item].n_rows == 1;
+    return c->is_returning || all->service->step.items[c->item].n_rows == 1;
 }
 
 static bool goes_before(const claims *all, const choice *a, const choice *b)
@@ -102,7 +102,8 @@ static claims open_claims(weir_service *service)
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        c->claim = c->is_planned || c->is_returning ? CLAIM_OPEN : CLAIM_NONE;
+        const bool asks = !c->job->is_in_step && (c->is_planned || c->is_returning);
+        c->claim = asks ? CLAIM_OPEN : CLAIM_NONE;
         if (c->claim == CLAIM_OPEN && (all.first == NULL || weir_choice_is_before(c, all.first)))
             all.first = c;
     }
@@ -127,11 +128,11 @@ static int32_t keep_met(weir_service *service, int32_t n_items)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < n_items; i++) {
-        choice *const c = service->choices[i];
+        choice *const c = service->step.choices[i];
         c->is_planned = c->claim == CLAIM_MET;
         if (!c->is_planned) continue;
-        service->items[n] = service->items[i];
-        service->choices[n++] = c;
+        service->step.items[n] = service->step.items[i];
+        service->step.choices[n++] = c;
     }
     return n;
 }
@@ -156,7 +157,8 @@ static void read_ends(weir_service *service, bool all)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
-        if (c == NULL || !c->is_returning || (!all && c->claim != CLAIM_MET)) continue;
+        if (c == NULL || c->job->is_in_step || !c->is_returning || (!all && c->claim != CLAIM_MET))
+            continue;
         const weir_kv_table *const table = &c->sequence->table;
         const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
         if (!weir_kv_is_moving(service->store, table->pages[last]))

@@ -63,6 +63,7 @@ static int64_t oldest_block(
     if (s->table.is_pruned || end <= 0) return 0;
     for (int64_t block = weir_kv_table_first_near(&s->table, store); block < end; block++)
         if (weir_kv_may_leave(store, (void *const *)s->table.pages + block, s->table.capacity) &&
+            !weir_kv_is_attended(store, s->table.pages[block], block) &&
             !is_hot(all, s->table.pages[block], block, hot))
             return block;
     return 0;

@@ -116,6 +116,8 @@ struct weir_kv_store {
     size_t backing_bytes;
     pthread_mutex_t lock;
     kv_moves moves;
+    const struct weir_kv_view *attended; /* [n_attended] whose blocks stay: prefetch.h */
+    int32_t n_attended;
     kv_moved last_moved[KV_MOVED]; /* a ring */
     int64_t n_moved; /* since opening */
     int64_t n_lookups, *lookups; /* lookups: of n_lookups, also for callers that only read */

@@ -2,6 +2,7 @@
  * the block's pages, as a table snapshot does, until the engine thread ends it between two steps:
  * until then the block is where it was (docs/decisions/0044-tables-and-moves.md). */
 #include "engine/kv/pool/store_internal.h"
+#include "engine/kv/tiers/prefetch.h"
 #include "engine/kv/tiers/residency_internal.h"
 
 static kv_move *move_at(kv_moves *m, int64_t number) { return &m->ring[number % KV_MOVES]; }
@@ -167,6 +168,27 @@ weir_status weir_kv_promote_begin(
     return WEIR_OK;
 }
 
+/* ---- blocks that stay ------------------------------------------------------------------------ */
+void kv_attend(weir_kv_store *store, const weir_kv_view *views, int32_t n_views)
+{
+    store->attended = views;
+    store->n_attended = n_views;
+}
+
+bool weir_kv_is_attending(const weir_kv_store *store) { return store->n_attended > 0; }
+
+/* A block has the same index in all tables. */
+bool weir_kv_is_attended(const weir_kv_store *store, const void *page, int64_t block)
+{
+    for (int32_t i = 0; i < store->n_attended; i++) {
+        const weir_kv_view *const view = &store->attended[i];
+        if (block * WEIR_PAGE_TOKENS < (int64_t)view->n_past + view->n_rows &&
+            view->pages[block] == page)
+            return true;
+    }
+    return false;
+}
+
 /* ---- ending ---------------------------------------------------------------------------------- */
 /* A pruned table has got one of its pages: all must stay (store.h 8). */
 static bool is_pinned(const weir_kv_store *store, const kv_move *move)
@@ -210,7 +232,9 @@ int64_t weir_kv_moves_end(weir_kv_store *store, bool wait, weir_status *status, 
     const int64_t n_done = m->n_done;
     weir_worker_unlock(&m->worker);
     for (; m->n_ended < n_done; n++) {
-        const kv_move *const move = move_at(m, m->n_ended++);
+        const kv_move *const move = move_at(m, m->n_ended);
+        if (weir_kv_is_attended(store, move->pages[0], move->block)) break;
+        m->n_ended++;
         end(store, move);
         if (move->status == WEIR_OK || move->is_up) continue;
         *status = move->status;

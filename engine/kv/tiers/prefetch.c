@@ -5,6 +5,7 @@
 
 #include "engine/base/array_layout.h"
 #include "engine/base/worker.h"
+#include "engine/kv/tiers/residency_internal.h"
 #include "kernels/abi/ops.h"
 
 enum {
@@ -69,6 +70,8 @@ struct weir_kv_prefetch {
     weir_kv_store *store; /* during a step */
     weir_error why; /* the engine thread's copy of `error` */
     int64_t n_lookups;
+    bool (*run_others)(void *user); /* NULL: the engine thread sleeps while it waits */
+    void *others;
 
     weir_worker worker;
     int64_t filled, emptied; /* (lock) buffers since the step began */
@@ -311,7 +314,7 @@ static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const ran
         (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
     weir_worker_lock(&s->worker);
     s->filled++;
-    weir_worker_wake(&s->worker);
+    weir_worker_report(&s->worker);
     weir_worker_unlock(&s->worker);
     return true;
 }
@@ -428,16 +431,37 @@ static void point(
     }
 }
 
+void weir_kv_prefetch_run_others(
+    weir_kv_prefetch *s, bool (*run)(void *user), void (*listener)(void *user), void *user
+)
+{
+    s->run_others = run;
+    s->others = user;
+    weir_worker_listen(&s->worker, listener, user);
+}
+
+static void wait_for_buffer(weir_kv_prefetch *s)
+{
+    weir_worker_lock(&s->worker);
+    while (s->filled == s->emptied) {
+        weir_worker_unlock(&s->worker);
+        kv_attend(s->store, s->views, s->n_views);
+        const bool any = s->run_others != NULL && s->run_others(s->others);
+        kv_attend(s->store, NULL, 0);
+        weir_worker_lock(&s->worker);
+        if (!any && s->filled == s->emptied) weir_worker_wait(&s->worker);
+    }
+    weir_worker_unlock(&s->worker);
+}
+
 void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment, weir_kv_range *out)
 {
     int64_t index = 0;
     s->taken = range_from(s, layer, segment, s->next_split);
     s->next_split = s->taken.is_last ? 0 : s->taken.end_split;
     if (s->taken.n_cold > 0) {
-        weir_worker_lock(&s->worker);
-        while (s->filled == s->emptied) weir_worker_wait(&s->worker);
+        wait_for_buffer(s);
         index = s->emptied % BUFFERS;
-        weir_worker_unlock(&s->worker);
         const staged_for *const staged = &s->staged[index];
         WEIR_ASSERT(
             staged->layer == layer && staged->segment == segment &&

@@ -12,7 +12,7 @@
  * is filled again once the launches that read it have ended.
  *
  * A block that cannot be read is zeros for attention: rows of other sequences are not affected,
- * and the segment is reported as failed. Nothing moves between tiers while a step runs. All but the
+ * and the segment is reported as failed. What a step attends to does not move. All but the
  * ring belongs to the engine thread. Allocates nothing after opening. */
 #pragma once
 #include "engine/kv/tiers/range.h"
@@ -40,6 +40,14 @@ WEIR_MUST_CHECK weir_status weir_kv_prefetch_open(
     weir_ledger *ledger, weir_error *error
 );
 void weir_kv_prefetch_close(weir_kv_prefetch *prefetch); /* NULL-safe; between steps */
+
+/* While the engine thread waits for a block it calls `run`, which may run steps of sequences
+ * without cold blocks, until the block is there; false: there was nothing to run, so it sleeps.
+ * Until `run` returns no move of the views' blocks ends. `listener`: what the reading thread calls
+ * when blocks are there. Both NULL: it sleeps. Between steps. */
+void weir_kv_prefetch_run_others(
+    weir_kv_prefetch *prefetch, bool (*run)(void *user), void (*listener)(void *user), void *user
+);
 
 /* One segment's rows and table; rows [0, n_past + n_rows) have pages. */
 typedef struct weir_kv_view {

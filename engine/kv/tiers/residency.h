@@ -50,9 +50,15 @@ WEIR_MUST_CHECK weir_status weir_kv_demote_begin(
 WEIR_MUST_CHECK weir_status weir_kv_promote_begin(
     weir_kv_store *store, void *const *pages, int64_t stride, int64_t block, weir_error *error
 );
-/* Ends the moves whose bytes are there, and returns how many; `wait`: waits for the oldest one.
+/* Ends the moves whose bytes are there, up to the first of a block that a step attends to, and
+ * returns how many; `wait`: waits for the oldest one.
  * status: why the last failed demotion of them failed, with the error. */
 int64_t weir_kv_moves_end(weir_kv_store *store, bool wait, weir_status *status, weir_error *error);
+/* True while a step that waits for a block attends to this one, which is at index `block`: no move
+ * of it ends. */
+bool weir_kv_is_attended(const weir_kv_store *store, const void *page, int64_t block);
+/* True while a step waits so. */
+bool weir_kv_is_attending(const weir_kv_store *store);
 /* Moves that have not ended, and that may still begin; those that will free memory. */
 int64_t weir_kv_moves_begun(const weir_kv_store *store);
 int64_t weir_kv_moves_left(const weir_kv_store *store);

@@ -21,6 +21,8 @@ void kv_free_read_places(weir_kv_store *store);
 /* moves.c. pages: [KV_MOVES, heads], owned by the caller. */
 WEIR_MUST_CHECK weir_status kv_moves_open(weir_kv_store *store, void **pages, weir_error *error);
 void kv_moves_close(weir_kv_store *store); /* also if it was not opened */
+/* The blocks of these views stay where they are until it is called with none. */
+void kv_attend(weir_kv_store *store, const struct weir_kv_view *views, int32_t n_views);
 /* Frees a place below. */
 void kv_free_place(weir_kv_store *store, int32_t place);
 

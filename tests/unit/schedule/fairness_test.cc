@@ -263,7 +263,9 @@ TEST_F(Fairness, WhoSatOutHasNotGoneFirst)
     weir_engine_facts facts = {};
     facts.n_slots = 2;
     slot slots[2] = {};
+    weir_job job = {};
     choice first = {}, leader = {};
+    first.job = leader.job = &job;
     auto service = std::make_unique<weir_service>();
     service->facts = &facts;
     service->slots = slots;

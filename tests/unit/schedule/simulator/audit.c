@@ -38,7 +38,7 @@ static bool needs_page(const weir_kv_store *store, const weir_kv_sequence *s)
 static int32_t step_rows(const weir_service *service, const choice *c)
 {
     for (int32_t i = 0; c->is_planned && i < service->facts->n_slots; i++)
-        if (service->choices[i] == c) return service->items[i].n_rows;
+        if (service->step.choices[i] == c) return service->step.items[i].n_rows;
     return 0;
 }
 
@@ -59,28 +59,30 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
     qsort(all, (size_t)n, sizeof(const choice *), by_order);
     for (int32_t i = 0; i < n; i++) {
         const choice *const c = all[i];
-        out[i] = (sim_choice){ .user = c->job->request.user,
-                               .serial = c->job->serial,
-                               .index = c->index,
-                               .priority = c->job->request.priority,
-                               .n_tokens = c->sequence->n_tokens,
-                               .n_computed = c->sequence->n_computed,
-                               .n_answer = c->n_answer,
-                               .n_pages = c->sequence->table.n_pages,
-                               .is_waiting = c->is_waiting,
-                               .is_stalled = c->is_stalled,
-                               .is_reading = c->is_reading,
-                               .is_again = c->is_again,
-                               .is_decoding = c->n_answer > 0 && !c->is_waiting && !c->is_stalled &&
-                                              !c->is_reading &&
-                                              c->sequence->n_tokens - c->sequence->n_computed == 1,
-                               .is_pruning = weir_job_is_pruning(c->job),
-                               .lacks_rows = c->n_pruning_blocks > 0,
-                               .is_last_cold = is_last_cold(service->store, &c->sequence->table),
-                               .needs_page = needs_page(service->store, c->sequence),
-                               .step_rows = step_rows(service, c),
-                               .goes_first = c->goes_first,
-                               .leader = -1 };
+        out[i] = (sim_choice
+        ){ .user = c->job->request.user,
+           .serial = c->job->serial,
+           .index = c->index,
+           .priority = c->job->request.priority,
+           .n_tokens = c->sequence->n_tokens,
+           .n_computed = c->sequence->n_computed,
+           .n_answer = c->n_answer,
+           .n_pages = c->sequence->table.n_pages,
+           .is_waiting = c->is_waiting,
+           .is_stalled = c->is_stalled,
+           .is_reading = c->is_reading,
+           .is_again = c->is_again,
+           .is_decoding = c->n_answer > 0 && !c->is_waiting && !c->is_stalled && !c->is_reading &&
+                          c->sequence->n_tokens - c->sequence->n_computed == 1,
+           .is_pruning = weir_job_is_pruning(c->job),
+           .lacks_rows = c->n_pruning_blocks > 0,
+           .is_last_cold = is_last_cold(service->store, &c->sequence->table),
+           .needs_page = needs_page(service->store, c->sequence),
+           .is_cold = weir_kv_table_cold_blocks(&c->sequence->table, service->store) > 0,
+           .is_in_step = c->job->is_in_step,
+           .step_rows = step_rows(service, c),
+           .goes_first = c->goes_first,
+           .leader = -1 };
         for (int32_t k = 0; k < n; k++)
             if (c->leader == all[k]) out[i].leader = k;
     }

@@ -199,6 +199,15 @@ std::string check_pruned(const View &before, const View &after, int64_t *n_two)
     return "";
 }
 
+std::string check_step_wait(const View &now)
+{
+    for (const sim_choice &c : now)
+        if (c.is_decoding && !c.is_in_step && !c.is_cold && !c.is_last_cold && !c.needs_page &&
+            !c.is_pruning && c.leader < 0)
+            return name_of(c) + " has no block on disk, and waits for a read of others";
+    return "";
+}
+
 /* A sequence before this one got its last token in this iteration and is gone. */
 bool has_ended_before(const View &before, const View &after, const sim_choice &c, int64_t iteration)
 {

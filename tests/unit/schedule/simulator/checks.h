@@ -48,4 +48,7 @@ std::string check_progress(
     const View &before, const View &after, int64_t iteration, bool is_withheld
 );
 
+/* Of those that go on while a step waits for a block: none could. */
+std::string check_step_wait(const View &now);
+
 } // namespace sim

@@ -5,6 +5,7 @@
 
 #include "engine/model/model.h"
 #include "tests/unit/model/idle_block.h"
+#include "tests/unit/schedule/simulator/machine.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 static weir_block_kv kv(const weir_shape *shape, const void *options)
@@ -78,15 +79,21 @@ void sim_logits(float *logits, uint64_t hash)
 static struct {
     char defect[240];
     bool fails_next;
-    float logits[SIM_ROWS][SIM_VOCAB];
-    uint64_t hashes[SIM_ROWS]; /* after each row of the step */
+    int depth; /* of passes that run: one may run while another waits for a block */
+    struct {
+        float logits[SIM_ROWS][SIM_VOCAB];
+        uint64_t hashes[SIM_ROWS]; /* after each row of the step */
+    } passes[2];
 } sim;
+
+#define PASS (sim.passes[sim.depth - 1])
 
 const char *sim_forward_defect(void) { return sim.defect[0] != '\0' ? sim.defect : NULL; }
 void sim_forward_reset(void)
 {
     sim.defect[0] = '\0';
     sim.fails_next = false;
+    sim.depth = 0;
 }
 void sim_forward_fail(void) { sim.fails_next = true; }
 
@@ -228,8 +235,8 @@ static void write_head(
         const sim_row row = row_of(past->head, s->n_past + i, token, hash);
         put(pages[slot / WEIR_PAGE_TOKENS], slot % WEIR_PAGE_TOKENS, &row);
         if (is_first)
-            sim.hashes[s->first_row + i] = hash;
-        else if (hash != sim.hashes[s->first_row + i] && !past->is_lost && !first_is_lost)
+            PASS.hashes[s->first_row + i] = hash;
+        else if (hash != PASS.hashes[s->first_row + i] && !past->is_lost && !first_is_lost)
             DEFECT("head %d: its rows are those of another sequence", (int)past->head);
     }
 }
@@ -261,7 +268,7 @@ static void run_state(
             (int)s->n_past, (int)now.n_tokens
         );
     for (int32_t i = 0; i < s->n_rows; i++) {
-        const sim_recurrent next = state_after(s->n_past + i + 1, sim.hashes[s->first_row + i]);
+        const sim_recurrent next = state_after(s->n_past + i + 1, PASS.hashes[s->first_row + i]);
         memcpy(at, &next, sizeof next);
         for (; n < s->n_snapshots && s->snapshots[n].after == i + 1; n++)
             memcpy(s->snapshots[n].dst, s->recurrent, weir_model_recurrent_bytes(model));
@@ -272,15 +279,13 @@ static void run_state(
 /* ---- the pass -------------------------------------------------------------------------------- */
 enum { HEADS = 8 };
 
-weir_status weir_model_forward(
-    const weir_model *model, weir_workspace *workspace, const weir_batch *batch,
-    const float **logits, weir_error *error
+static weir_status run_pass(
+    const weir_model *model, const weir_batch *batch, const float **logits, weir_error *error
 )
 {
     const weir_kv_geometry *const geometry = weir_model_kv_geometry(model);
     reading past[SIM_ROWS] = { 0 }; /* of the first head, by segment */
     reading heads[HEADS];
-    (void)workspace;
     WEIR_ASSERT(batch->n_rows <= SIM_ROWS && batch->n_logits <= SIM_ROWS);
     for (int64_t layer = 0; layer < weir_model_kv_layers(model); layer++) {
         const weir_kv_geometry *const g = &geometry[layer];
@@ -301,9 +306,22 @@ weir_status weir_model_forward(
             if (weir_model_layer_memory(model, layer).has_state && !past[i].is_lost)
                 run_state(model, &batch->segments[i], layer, past[i].hash);
     for (int32_t i = 0; i < batch->n_logits; i++)
-        sim_logits(sim.logits[i], sim.hashes[batch->logit_rows[i]]);
-    *logits = sim.logits[0];
+        sim_logits(PASS.logits[i], PASS.hashes[batch->logit_rows[i]]);
+    *logits = PASS.logits[0];
     if (!sim.fails_next) return WEIR_OK;
     sim.fails_next = false;
     return weir_error_set(error, WEIR_EDEVICE, "the simulated forward pass fails");
+}
+
+weir_status weir_model_forward(
+    const weir_model *model, weir_workspace *workspace, const weir_batch *batch,
+    const float **logits, weir_error *error
+)
+{
+    (void)workspace;
+    WEIR_ASSERT(sim.depth < 2);
+    if (++sim.depth == 2) sim_reader_run(); /* the other one does not wait for ever */
+    const weir_status status = run_pass(model, batch, logits, error);
+    sim.depth--;
+    return status;
 }

@@ -24,6 +24,9 @@ typedef struct sim_thread {
 static sim_thread threads[THREADS];
 static _Thread_local sim_thread *self; /* NULL: the engine's */
 static int64_t n_waits; /* of the engine */
+static void (*when_step_waits)(void *user);
+static void *when_user;
+static int64_t n_passes; /* while another waits */
 
 static sim_thread *thread_of(const weir_worker *worker)
 {
@@ -115,6 +118,7 @@ void weir_worker_wait(weir_worker *worker)
         abort();
     }
     n_waits += !t->is_of_step;
+    if (t->is_of_step && when_step_waits != NULL) when_step_waits(when_user);
     run(t);
 }
 
@@ -138,6 +142,19 @@ void sim_workers_run(int n)
 {
     for (sim_thread *t = threads; t < threads + THREADS; t++)
         for (int i = 0; i <= n && t->worker != NULL && t->is_woken; i++) run(t);
+}
+
+void sim_reader_run(void)
+{
+    if (n_passes++ % 2 > 0) return;
+    for (sim_thread *t = threads; t < threads + THREADS; t++)
+        if (t->worker != NULL && t->is_of_step && t->is_woken) run(t);
+}
+
+void sim_when_step_waits(void (*function)(void *user), void *user)
+{
+    when_step_waits = function;
+    when_user = user;
 }
 
 int64_t sim_engine_waits(void)
@@ -182,6 +199,7 @@ void sim_disk_reset(void)
         free(disk.files[i].held);
     }
     memset(&disk, 0, sizeof disk);
+    n_passes = 0;
 }
 void sim_disk_set(const sim_disk *set) { disk.now = *set; }
 int64_t sim_disk_faults(void) { return disk.n_faults; }

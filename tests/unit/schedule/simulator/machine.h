@@ -19,6 +19,10 @@ extern "C" {
 /* ---- threads ---- */
 /* Lets each worker run until it waits, or for at most n reads and writes. */
 void sim_workers_run(int n);
+/* Lets the worker that reads what a step attends to run, every other time. */
+void sim_reader_run(void);
+/* Called when the engine waits for that one; NULL: nothing is. */
+void sim_when_step_waits(void (*function)(void *user), void *user);
 /* True if some worker has something to do. */
 bool sim_workers_are_busy(void);
 bool sim_policies_are_busy(void); /* the worker that applies policies has */

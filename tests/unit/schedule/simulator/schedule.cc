@@ -36,6 +36,7 @@ class Schedule {
     {
         sim_disk_reset();
         sim_forward_reset();
+        sim_when_step_waits(on_step_wait, this);
         log(setup_.print());
         fail(machine_.open(world, setup_));
     }
@@ -44,6 +45,7 @@ class Schedule {
     {
         while (problem_.empty() && !is_over()) iterate();
         finish();
+        sim_when_step_waits(nullptr, nullptr);
         return { problem_, log_, counts_ };
     }
 
@@ -291,6 +293,13 @@ class Schedule {
                 fail(request->name() + " is done, and a choice has not ended");
     }
 
+    static void on_step_wait(void *user)
+    {
+        Schedule *const self = static_cast<Schedule *>(user);
+        self->counts_.step_waits++;
+        self->fail(check_step_wait(self->view()));
+    }
+
     // ---- an iteration ---------------------------------------------------------------------------
     View view() const
     {
@@ -330,7 +339,8 @@ class Schedule {
         check_tokens(after);
         fail(check_victims(before_, after, has_come_));
         check_waits(after);
-        if (n_gaps_ > 0) check_rows(now.batch_rows - past.batch_rows);
+        if (n_gaps_ > 0) check_rows(now.batch_rows - past.batch_rows, now.steps - past.steps);
+        counts_.nested += std::max(now.steps - past.steps - 2, int64_t{ 0 });
         fail(check_progress(before_, after, iteration_, is_withheld));
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
         check_ends(is_withheld);
@@ -364,12 +374,12 @@ class Schedule {
         }
     }
     // The time between two tokens has a bound, whatever comes in.
-    void check_rows(int64_t rows)
+    void check_rows(int64_t rows, int64_t n_steps)
     {
         const int32_t busy = setup_.mixed_chunk > 0 ? setup_.mixed_chunk : 128;
-        const int64_t most = std::min(busy, setup_.chunk) + setup_.slots;
+        const int64_t most = n_steps * (std::min(busy, setup_.chunk) + setup_.slots);
         if (rows > most) fail("a step of " + std::to_string(rows) + " rows stalls an answer");
-        if (setup_.step_rows > 0 && rows > setup_.step_rows)
+        if (setup_.step_rows > 0 && rows > n_steps * setup_.step_rows)
             fail("a step of " + std::to_string(rows) + " rows");
     }
     void check_ends(bool is_withheld)

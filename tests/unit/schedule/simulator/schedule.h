@@ -11,7 +11,8 @@
  * Memory     what is free goes to the first in order, then to those that decode, then to prompts;
  *            none behind a choice whose policy waits for memory begins a block; none is preempted
  *            while a thread drops rows
- * Waits      the engine waits for no disk, except for rows that a step attends to
+ * Waits      the engine waits for no disk, except for rows that a step attends to, and then only if
+ *            no sequence without blocks on disk could go on
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
  *            within `patience` iterations; recomputing is no progress
  * Ends       a cancelled or late job ends in two iterations, all jobs end for the right reason
@@ -52,7 +53,7 @@ struct Limits {
 struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
-        states_back, evicted_tokens, stalled, pruning, holes, lack_rows;
+        states_back, evicted_tokens, stalled, pruning, holes, lack_rows, step_waits, nested;
     void add(const Counts &other);
 };
 

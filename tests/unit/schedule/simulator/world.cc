@@ -169,13 +169,20 @@ std::string Machine::open(const World &world, const Setup &s)
     const std::string problem = open_store(world, s, &error);
     if (!problem.empty()) return problem;
     const weir_kv_spec *const spec = weir_kv_store_spec(store_);
-    const weir_runner_limits limits = { s.slots + s.chunk, s.slots, s.slots, s.hot };
+    const weir_runner_limits limits = { s.slots + s.chunk, s.slots, s.slots, s.hot, false };
     if (weir_runner_open(&runner_, model, ledger_, spec, &limits, &error) != WEIR_OK)
         return error.text;
     weir_stream *const stream = weir_engine_stream(world.engine(s.has_states));
     if (s.evicts && weir_kv_evictor_open(&evictor_, store_, stream, ledger_, &error) != WEIR_OK)
         return error.text;
     weir_runner_evict_with(runner_, evictor_);
+    const weir_runner_limits nested = {
+        s.slots + weir_service_busy_chunk(s.chunk, s.mixed_chunk, 1), s.slots, s.slots, s.hot, true
+    };
+    if (s.disk_blocks > 0 &&
+        weir_runner_open(&nested_, model, ledger_, spec, &nested, &error) != WEIR_OK)
+        return error.text;
+    if (nested_ != nullptr) weir_runner_evict_with(nested_, evictor_);
     if (s.evicts && s.disk_blocks > 0 &&
         weir_pruner_open(&pruner_, store_, stream, ledger_, &error) != WEIR_OK)
         return error.text;
@@ -195,6 +202,7 @@ std::string Machine::open(const World &world, const Setup &s)
     weir_service_parts parts = {};
     parts.facts = &facts_;
     parts.runner = runner_;
+    parts.nested = nested_;
     parts.store = store_;
     parts.pruner = pruner_;
     parts.prefix = prefix_;
@@ -216,6 +224,7 @@ std::string Machine::close()
     std::string problem;
     if (service_ != nullptr) weir_service_close(service_);
     weir_pruner_close(pruner_);
+    weir_runner_close(nested_);
     weir_runner_close(runner_);
     weir_kv_evictor_close(evictor_);
     if (prefix_ != nullptr) weir_prefix_close(prefix_);
@@ -229,7 +238,7 @@ std::string Machine::close()
             problem = "bytes are still charged at the end";
     if (ledger_ != nullptr) weir_ledger_close(ledger_);
     service_ = nullptr;
-    runner_ = nullptr;
+    runner_ = nested_ = nullptr;
     evictor_ = nullptr;
     pruner_ = nullptr;
     prefix_ = nullptr;

@@ -64,7 +64,7 @@ class Machine {
     weir_ledger *ledger_ = nullptr;
     weir_kv_store *store_ = nullptr;
     weir_prefix *prefix_ = nullptr;
-    struct weir_runner *runner_ = nullptr;
+    struct weir_runner *runner_ = nullptr, *nested_ = nullptr;
     weir_kv_evictor *evictor_ = nullptr;
     weir_pruner *pruner_ = nullptr;
     weir_service *service_ = nullptr;
