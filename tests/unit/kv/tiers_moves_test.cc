@@ -5,7 +5,12 @@
 
 #include <thread>
 
+#include "engine/kv/tiers/prefetch.h"
 #include "tests/unit/kv/tiers_fixture.h"
+
+extern "C" {
+#include "engine/kv/tiers/residency_internal.h"
+}
 
 extern "C" int ftruncate(int fd, off_t n)
 {
@@ -107,6 +112,37 @@ TEST_P(Moves, WhatLeavesMayBeDropped)
     slow_.open();
     EXPECT_EQ(end(true), 1);
     EXPECT_EQ(weir_lower_tier_free_blocks(weir_kv_store_lower_tier(store_)), 3);
+    close(&own);
+}
+
+/* While a step waits for a block, moves of those that it attends to do not end, nor later ones. */
+TEST_P(Moves, WhatAStepAttendsToStays)
+{
+    start(6, 3);
+    weir_kv_table own = table_of(1, 3), other = table_of(2, 1);
+    const weir_kv_view step = { .pages = (void *const *)own.pages,
+                                .stride = own.capacity,
+                                .n_past = 127,
+                                .n_rows = 1,
+                                .is_reread = false,
+                                .n_cold = 0,
+                                .end_cold = 0 };
+    ASSERT_EQ(begin_down(own, 1), WEIR_OK) << error_.text;
+    ASSERT_EQ(begin_down(other, 0), WEIR_OK) << error_.text;
+    kv_attend(store_, &step, 1);
+    EXPECT_TRUE(weir_kv_is_attending(store_));
+    EXPECT_TRUE(weir_kv_is_attended(store_, own.pages[1], 1));
+    EXPECT_FALSE(weir_kv_is_attended(store_, own.pages[2], 2)) << "the step has 128 rows";
+    EXPECT_FALSE(weir_kv_is_attended(store_, other.pages[0], 0));
+    EXPECT_EQ(end(true), 0);
+    EXPECT_FALSE(is_cold(own, 1) || is_cold(other, 0));
+    expect_page(own, 1, 1);
+    expect_sound();
+    kv_attend(store_, nullptr, 0);
+    EXPECT_FALSE(weir_kv_is_attending(store_));
+    while (weir_kv_moves_begun(store_) > 0) EXPECT_GT(end(true), 0);
+    EXPECT_TRUE(is_cold(own, 1) && is_cold(other, 0));
+    weir_kv_table_close(&other, store_);
     close(&own);
 }
 

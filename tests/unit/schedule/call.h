@@ -1,9 +1,11 @@
 /* Jobs that remember what they reported. */
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <gtest/gtest.h>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,6 +80,16 @@ struct Call {
         done = false;
         const weir_status refused = weir_service_submit(service, &job, &request, error);
         if (refused != WEIR_OK) status = refused, done = true; /* nothing will come */
+        return refused;
+    }
+    /* What an earlier request holds goes back a moment after its end. */
+    weir_status submit_when_it_fits(weir_service *service, weir_error *error)
+    {
+        weir_status refused = submit(service, error);
+        for (int i = 0; refused == WEIR_ENOMEM && i < 500; i++) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            refused = submit(service, error);
+        }
         return refused;
     }
     void wait()

@@ -209,13 +209,7 @@ class Turns : public support::Folder {
     std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, int max_tokens = 24)
     {
         auto call = make(ids, max_tokens);
-        weir_status status = call->submit(service_, &error_);
-        for (int i = 0; status == WEIR_ENOMEM && i < 500;
-             i++) { /* what the one before holds goes back after its end */
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-            status = call->submit(service_, &error_);
-        }
-        EXPECT_EQ(status, WEIR_OK) << error_.text;
+        EXPECT_EQ(call->submit_when_it_fits(service_, &error_), WEIR_OK) << error_.text;
         return call;
     }
     Answer end(std::unique_ptr<Call> call)
