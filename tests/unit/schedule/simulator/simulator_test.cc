@@ -131,6 +131,8 @@ TEST_F(Simulator, Schedules)
     print("states written", sum.states_out);
     print("read", sum.states_back);
     print("tokens evicted", sum.evicted_tokens);
+    print("steps that wait", sum.step_waits);
+    print("steps within them", sum.nested);
     (void)printf("seeds %lld ...\n", static_cast<long long>(first));
     if (!HasFailure() && n_run < n)
         EXPECT_NE(getenv("WEIR_SIMULATOR_SECONDS"), nullptr) << "not all schedules ran";
@@ -140,7 +142,7 @@ TEST_F(Simulator, Schedules)
          { sum.gaps, sum.stalled, sum.pruning, sum.refused, sum.cancelled, sum.late, sum.failed,
            sum.preemptions, sum.cached_tokens, sum.followed, sum.faults, sum.demoted_bytes,
            sum.promoted_bytes, sum.cold_bytes_read, sum.holes, sum.states_out, sum.states_back,
-           sum.evicted_tokens })
+           sum.evicted_tokens, sum.step_waits, sum.nested })
         EXPECT_GT(count, 10);
 }
 
