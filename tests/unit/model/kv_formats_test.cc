@@ -19,7 +19,7 @@ class Layers {
         : engine_(engine), formats_(std::move(formats))
     {
         weir_ledger *const ledger = weir_engine_ledger(engine.get());
-        const weir_runner_limits limits = { n_prompt, 3, n_prompt, 0 };
+        const weir_runner_limits limits = { n_prompt, 3, n_prompt, 0, false };
         weir_kv_spec spec = *weir_kv_store_spec(weir_engine_store(engine.get()));
         spec.formats = formats_.data();
         spec.sinks = sinks;
