@@ -22,7 +22,7 @@ class ColdBatch : public Tiers {
     /* Of the requests alone, with memory for all. */
     void learn(const std::string &model)
     {
-        start(model, 0);
+        start(model, 0, 0, "kv.tiers.hot=1", { format_ });
         want_long_ = run(long_, LONG_ANSWER);
         want_short_ = run(short_, GOES_ON);
         want_other_ = run(other_, ANSWER);
@@ -31,7 +31,7 @@ class ColdBatch : public Tiers {
     void hang(const std::string &model)
     {
         disk_.is_open = disk_.is_reached = false;
-        start(model, 16, 60, "kv.tiers.hot=1", { "batch.max_sequences=3" });
+        start(model, 16, 60, "kv.tiers.hot=1", { "batch.max_sequences=3", format_ });
         cold_ = std::make_unique<Call>(long_, LONG_ANSWER);
         ASSERT_EQ(cold_->submit(service_, &error_), WEIR_OK) << error_.text;
         bool hangs = false;
@@ -84,6 +84,7 @@ class ColdBatch : public Tiers {
         disk_.open();
         cold_->wait();
     }
+    std::string format_ = "kv.format=f32";
     std::vector<int32_t> long_, short_, other_, want_long_, want_short_, want_other_;
     std::unique_ptr<Call> cold_;
     support::Gate disk_;
@@ -91,9 +92,11 @@ class ColdBatch : public Tiers {
 
 TEST_F(ColdBatch, OthersGoOnWhileItWaits)
 {
-    for (const char *const model : { "qwen3", "tq" }) {
-        learn(model);
-        hang(model);
+    for (const char *const model : { "qwen3", "tq", "turbo4" }) {
+        const bool is_rotated = std::string(model) == "turbo4"; /* of qwen3 */
+        if (is_rotated) format_ = "kv.format=q8_0/turbo4";
+        learn(is_rotated ? "qwen3" : model);
+        hang(is_rotated ? "qwen3" : model);
         EXPECT_EQ(go_on(short_, GOES_ON), want_short_) << model;
         EXPECT_EQ(go_on(other_, ANSWER), want_other_) << model;
         open_disk();
