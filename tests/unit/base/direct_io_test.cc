@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -94,6 +95,18 @@ class DirectIo : public ::testing::Test {
     weir_direct_io io_ = {};
     char *memory_ = nullptr;
 };
+
+TEST_F(DirectIo, AlignmentsAreThoseOfTheFileSystem)
+{
+    struct statx about = {};
+    ASSERT_EQ(statx(fd_, "", AT_EMPTY_PATH, STATX_DIOALIGN, &about), 0);
+    const bool is_told = (about.stx_mask & STATX_DIOALIGN) != 0;
+    weir_direct_io io;
+    weir_direct_io_open(&io, fd_);
+    EXPECT_EQ(io.memory_alignment, is_told ? about.stx_dio_mem_align : ALIGNMENT);
+    EXPECT_EQ(io.offset_alignment, is_told ? about.stx_dio_offset_align : ALIGNMENT);
+    EXPECT_FALSE(io.is_direct);
+}
 
 TEST_F(DirectIo, WhatIsAlignedIsWrittenDirectly)
 {
