@@ -85,14 +85,15 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
         answer_text(&text, weir_engine_tokenizer(engine), answer) != WEIR_OK)
         weir_buffer_clear(&text);
     json_t *const out = json_pack(
-        "{s:o, s:s%, s:s, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",
+        "{s:o, s:s%, s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",
         text.data != NULL ? text.data : "", text.size, "finish_reason",
         answer->finish == WEIR_FINISH_STOP     ? "stop"
         : answer->finish == WEIR_FINISH_LENGTH ? "length"
                                                : "cancelled",
         "prompt_tokens", (int)answer->usage.n_prompt, "cached_tokens", (int)answer->usage.n_cached,
-        "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
-        (double)answer->usage.prefill_ns * 1e-9, "decode_seconds",
+        "completion_tokens", (int)answer->usage.n_answer, "drafted_tokens",
+        (int)answer->usage.n_drafted, "accepted_tokens", (int)answer->usage.n_accepted,
+        "prefill_seconds", (double)answer->usage.prefill_ns * 1e-9, "decode_seconds",
         (double)answer->usage.decode_ns * 1e-9
     );
     weir_buffer_free(&text);

@@ -50,6 +50,10 @@ typedef struct weir_config {
         int64_t max_sequences, chunk, mixed_chunk, tokens, long_prompt, queue;
     } batch;
     struct {
+        weir_config_text method;
+        int64_t tokens, match;
+    } speculation;
+    struct {
         double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
         int64_t top_k, max_tokens, seed; /* seed -1: a new one for each request */
     } sampling;

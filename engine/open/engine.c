@@ -233,7 +233,10 @@ static weir_status open_all(
     if (spec.n_disk_pages > 0) (void)mkdir(spec.disk_folder, 0700);
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = {
-        .rows = (int32_t)engine->config.batch.chunk + engine->plan.facts.n_slots,
+        .rows = weir_plan_step_rows(
+            &engine->config, engine->model, engine->config.batch.chunk, engine->plan.facts.n_slots,
+            engine->plan.has_device
+        ),
         .items = engine->plan.facts.n_slots,
         .logits = engine->plan.facts.n_slots + weir_plan_scored_rows(engine->model),
         .hot = (int32_t)engine->config.kv.tiers.hot

@@ -29,6 +29,15 @@ enum { WEIR_SMALLEST_WINDOW = 256 };
 enum { WEIR_SCORED_ROWS = 64 };
 /* Returns WEIR_SCORED_ROWS, or the size of a block if prompts are cut by blocks. */
 int32_t weir_plan_scored_rows(const weir_model *model);
+/* Draft tokens of a sequence in a step; 0: there is no speculation, as with a device, where it has
+ * not been measured, and for models whose prompts are cut by blocks. */
+int32_t weir_plan_drafts(const weir_config *config, const weir_model *model, bool has_device);
+/* Rows of a step: a chunk of prompts, one for each sequence and, with recurrent states, those that
+ * accepted drafts have computed again. */
+int32_t weir_plan_step_rows(
+    const weir_config *config, const weir_model *model, int64_t chunk, int32_t n_slots,
+    bool has_device
+);
 
 /* Returns memory.device, or nine tenths of the device's free memory; 0 without a device. */
 size_t weir_plan_device_cap(const weir_config *config, const weir_device *device);

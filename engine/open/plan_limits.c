@@ -79,6 +79,23 @@ bool plan_reuses(const weir_plan_parts *parts)
     return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0;
 }
 
+int32_t weir_plan_drafts(const weir_config *config, const weir_model *model, bool has_device)
+{
+    const bool is_on = strcmp(config->speculation.method, "off") != 0 && !has_device &&
+                       weir_model_block_rows(model) == 1;
+    return is_on ? (int32_t)config->speculation.tokens : 0;
+}
+
+int32_t weir_plan_step_rows(
+    const weir_config *config, const weir_model *model, int64_t chunk, int32_t n_slots,
+    bool has_device
+)
+{
+    const bool computes_again =
+        weir_plan_drafts(config, model, has_device) > 0 && weir_model_recurrent_bytes(model) > 0;
+    return (int32_t)chunk + n_slots + (computes_again ? WEIR_STEP_DRAFTS : 0);
+}
+
 int32_t weir_plan_scored_rows(const weir_model *model)
 {
     const int32_t block = weir_model_block_rows(model);

@@ -61,15 +61,17 @@ static weir_workspace_limits workspace_limits(
     const weir_plan *plan, const weir_plan_parts *parts, int64_t chunk
 )
 {
-    return (weir_workspace_limits){ .rows = (int32_t)chunk + plan->facts.n_slots,
-                                    .segments = plan->facts.n_slots,
-                                    .logits =
-                                        plan->facts.n_slots + weir_plan_scored_rows(parts->model),
-                                    .context = plan->facts.window,
-                                    .formats = parts->spec->formats,
-                                    .sinks = parts->spec->sinks,
-                                    .has_cold = weir_kv_cold_pages(parts->spec) > 0,
-                                    .evicts = parts->spec->evicts };
+    return (weir_workspace_limits
+    ){ .rows = weir_plan_step_rows(
+           parts->config, parts->model, chunk, plan->facts.n_slots, plan->has_device
+       ),
+       .segments = plan->facts.n_slots,
+       .logits = plan->facts.n_slots + weir_plan_scored_rows(parts->model),
+       .context = plan->facts.window,
+       .formats = parts->spec->formats,
+       .sinks = parts->spec->sinks,
+       .has_cold = weir_kv_cold_pages(parts->spec) > 0,
+       .evicts = parts->spec->evicts };
 }
 
 weir_runner_limits weir_plan_nested(
@@ -84,11 +86,12 @@ weir_runner_limits weir_plan_nested(
         (int32_t)chunk, (int32_t)parts->config->batch.mixed_chunk,
         weir_model_block_rows(parts->model)
     );
-    return (weir_runner_limits){ .rows = busy + n_slots,
-                                 .items = n_slots,
-                                 .logits = n_slots,
-                                 .hot = (int32_t)parts->config->kv.tiers.hot,
-                                 .is_nested = true };
+    return (weir_runner_limits
+    ){ .rows = weir_plan_step_rows(parts->config, parts->model, busy, n_slots, false),
+       .items = n_slots,
+       .logits = n_slots,
+       .hot = (int32_t)parts->config->kv.tiers.hot,
+       .is_nested = true };
 }
 
 /* Bytes of activations of that runner. */
@@ -123,10 +126,12 @@ weir_status weir_plan_activations(
                         weir_kv_evictor_near_bytes(&seen) +
                         weir_max_size(scratch.scratch, eviction.scratch) +
                         weir_max_size(scratch.device, eviction.device);
+    const int32_t n_drafts = weir_plan_drafts(parts->config, parts->model, plan->has_device);
     plan->prefetch = staged + lists;
-    plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
-                        nested_bytes(plan, parts, chunk) + weir_kv_evictor_bytes(&seen) + pruner +
-                        weir_max_size(scratch.host, eviction.host);
+    plan->activations =
+        weir_workspace_bytes(parts->model, &limits) + lists + nested_bytes(plan, parts, chunk) +
+        (parts->with_service ? weir_service_draft_bytes(&plan->facts, n_drafts) : 0) +
+        weir_kv_evictor_bytes(&seen) + pruner + weir_max_size(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =
         near + (plan->has_device ? 0 : plan->activations);
     return WEIR_OK;

@@ -30,6 +30,8 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
         .mixed_chunk = (int32_t)engine->config.batch.mixed_chunk,
         .step_rows = (int32_t)engine->config.batch.tokens,
         .long_prompt = (int32_t)engine->config.batch.long_prompt,
+        .n_drafts = weir_plan_drafts(&engine->config, engine->model, engine->plan.has_device),
+        .draft_match = (int32_t)engine->config.speculation.match,
         .policy = weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL,
         .facts = &engine->plan.facts,
     };

@@ -30,6 +30,7 @@ static void free_slot(weir_service *service, choice *c)
     weir_choice_stop_pruning(c);
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         if (service->slots[i].owner != c) continue;
+        weir_choice_end_draft(c, false);
         if (c->is_torn)
             weir_choice_forget(c);
         else
@@ -89,6 +90,8 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
         service->stats.prompt_tokens += job->usage.n_prompt;
         service->stats.cached_tokens += job->usage.n_cached;
         service->stats.answer_tokens += job->usage.n_answer;
+        service->stats.drafted_tokens += job->usage.n_drafted;
+        service->stats.accepted_tokens += job->usage.n_accepted;
     }
     job->state = JOB_FINISHED;
     const bool owner_left = atomic_load(&job->is_released) && !job->is_awaited;

@@ -62,7 +62,14 @@ typedef struct choice {
     int32_t n_followed;
     int64_t n_inserted; /* into the prefix cache when this choice looked last */
     weir_sampler_history history; /* owned; arrays only with penalties */
-    sampled sampled; /* of the step */
+    int32_t first_sampled, n_sampled; /* of the step: its tokens in service_step.sampled */
+    /* Accepted tokens whose rows the next step computes again, from the recurrent state before
+     * them. */
+    int32_t n_redo;
+    /* Speculation: how many tokens it drafts (0: not known yet), drafts in a row that were all
+     * wrong, and the length of the answer from which it drafts again. */
+    int32_t draft_length, n_draft_misses, draft_from;
+    float *draft_state; /* before the drafts of the step; of weir_service.draft_states, or NULL */
     /* [n_marks]: states of this sequence that are not in the index yet. */
     weir_prefix_snapshot marks[CHOICE_MARKS];
     int32_t n_marks;
@@ -130,6 +137,7 @@ typedef struct service_step {
     weir_runner *runner;
     weir_batch_item *items; /* [facts.n_slots] */
     choice **choices; /* [facts.n_slots]: whose item it is */
+    sampled *sampled; /* [facts.n_slots + WEIR_STEP_DRAFTS] */
     int32_t n_observed; /* items of the step that is observed */
     int32_t n_running; /* items of the step that the runner runs */
 } service_step;
@@ -175,6 +183,9 @@ struct weir_service {
     /* Chunks are multiples of block_rows: weir_model_block_rows. Those of policies fit in a step in
      * which all others decode. */
     int32_t chunk, busy_chunk, policy_chunk, policy_busy_chunk, block_rows, step_rows, long_prompt;
+    int32_t n_drafts, draft_match; /* weir_service_parts */
+    char *draft_states; /* [WEIR_DRAFT_STATES] of facts.recurrent_bytes; NULL: none */
+    bool has_draft_state[WEIR_DRAFT_STATES]; /* a choice holds it */
     /* Past rows whose attention costs a row of a prompt as much as all else; 0: unknown. */
     int64_t even_depth;
     const weir_service_policy *policy; /* NULL: no policies */
@@ -212,6 +223,25 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message);
 /* The same for a job with items in the step, of which nothing more is taken. */
 void weir_job_fail_in_step(weir_job *job, int32_t n_items, weir_status status, const char *message);
 void weir_job_free(weir_job *job);
+
+/* speculation.c: drafts of the next tokens. */
+
+/* All tokens but the last one are computed, or were accepted as drafts. */
+bool weir_choice_is_decoding(const choice *c);
+/* Adds drafts to the plan. */
+void weir_service_draft(weir_service *service, int32_t n_items);
+/* Opens and frees the states before drafts. */
+WEIR_MUST_CHECK weir_status weir_service_open_drafts(weir_service *service, weir_error *error);
+void weir_service_close_drafts(weir_service *service);
+/* Called before a step, when all other states are requested: asks for the one before the drafts. */
+void weir_choice_want_draft_state(choice *c, weir_batch_item *item);
+/* Called when `n` drafts are right, before the token after them is reported; n = 1, 2, ... */
+void weir_choice_accept(choice *c, const weir_batch_item *item, int32_t n);
+/* The sequence goes back to that state, unless all drafts are right or nothing was computed.
+ * Idempotent. */
+void weir_choice_end_draft(choice *c, bool keeps_state);
+/* Sets how much the choice drafts from now on. */
+void weir_choice_learn(choice *c, int32_t n_drafts, int32_t n_accepted);
 
 /* reuse.c: the prefix index. */
 
@@ -376,7 +406,9 @@ choice *weir_choice_leader(choice *c);
 void weir_choice_release_followers(const choice *leader);
 
 /* sample.c: draws the next token of the choice from its logits. */
-void weir_choice_sample(choice *c, const float *row, weir_sampler_scratch *scratch);
+void weir_choice_sample(
+    choice *c, const float *row, int32_t ahead, sampled *out, weir_sampler_scratch *scratch
+);
 /* The logits after the last token of an item; NULL if it has more to compute, or failed. */
 const float *weir_service_last_row(
     const weir_service *service, const weir_batch_item *item, const float *logits

@@ -12,11 +12,6 @@ typedef struct step_plan {
     bool others_decode, has_prompt, has_scores;
 } step_plan;
 
-static bool is_decoding(const choice *c)
-{
-    return c->sequence->n_tokens - c->sequence->n_computed == 1 && c->n_answer > 0;
-}
-
 static bool can_run(const choice *c)
 {
     return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading && !c->job->is_in_step;
@@ -149,7 +144,7 @@ static choice *next_prompt(const step_plan *plan, prompt_kind kind, const int32_
     choice *first = NULL;
     for (int32_t i = 0; i < plan->service->facts->n_slots; i++) {
         choice *const c = plan->service->slots[i].owner;
-        if (can_run(c) && !c->is_planned && !c->is_skipped && !is_decoding(c) &&
+        if (can_run(c) && !c->is_planned && !c->is_skipped && !weir_choice_is_decoding(c) &&
             (priority == NULL || c->job->request.priority == *priority) &&
             is_kind(plan->service, c, kind) && (first == NULL || weir_choice_is_before(c, first)))
             first = c;
@@ -210,7 +205,8 @@ int32_t weir_service_plan(weir_service *service)
         if (c == NULL || c->job->is_in_step) continue;
         c->is_planned = c->is_overlooked = c->goes_first = c->is_returning = false;
         c->is_skipped = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
-        if (can_run(c) && !c->is_skipped && is_decoding(c)) add_item(&plan, c, 1);
+        if (can_run(c) && !c->is_skipped && weir_choice_is_decoding(c))
+            add_item(&plan, c, 1 + c->n_redo);
     }
     plan.others_decode = plan.n_items > 0;
     plan.rows = weir_min_i32(
@@ -218,6 +214,7 @@ int32_t weir_service_plan(weir_service *service)
         service->step_rows - plan.n_items
     );
     while (plan.rows > 0 && next_prompt(&plan, PROMPT_ANY, NULL) != NULL) plan_priority(&plan);
+    weir_service_draft(service, plan.n_items);
     return plan.n_items;
 }
 

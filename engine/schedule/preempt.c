@@ -59,6 +59,7 @@ void weir_choice_preempt(choice *c)
     weir_choice_keep_preempted(c);
     weir_kv_sequence_reset(c->sequence);
     c->leader = NULL;
+    c->n_redo = 0;
     c->is_stalled = true;
     c->is_again = true;
 }

@@ -172,8 +172,8 @@ static int64_t turn_of(const choice *c, int32_t at)
 static float *want_state(choice *c, weir_batch_item *item, int32_t at, weir_state_rank rank)
 {
     const int32_t after = at - c->sequence->n_computed;
-    if (after < 1 || after > item->n_rows || item->n_snapshots == WEIR_BATCH_SNAPSHOTS ||
-        is_marked(c, at))
+    if (after < 1 || after > item->n_rows - item->n_drafts ||
+        item->n_snapshots == WEIR_BATCH_SNAPSHOTS || is_marked(c, at))
         return NULL;
     int32_t place = item->n_snapshots;
     for (int32_t i = 0; i < item->n_snapshots; i++) {
@@ -225,7 +225,7 @@ static weir_state_rank rank_of_start(const choice *c)
  * at every page. */
 static void want_last_page(choice *c, weir_batch_item *item)
 {
-    const int32_t at = cut(c, c->sequence->n_computed + item->n_rows);
+    const int32_t at = cut(c, c->sequence->n_computed + item->n_rows - item->n_drafts);
     if (at <= c->sequence->n_computed) return;
     weir_prefix_snapshot *const last = c->n_marks > 0 ? &c->marks[c->n_marks - 1] : NULL;
     if (last != NULL && last->at > c->job->request.n_prompt) {
@@ -287,6 +287,7 @@ void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, 
 {
     for (int32_t i = 0; i < item->n_snapshots; i++) {
         const weir_batch_snapshot *const snapshot = &item->snapshots[i];
+        if (snapshot->dst == c->draft_state) continue;
         if (is_done)
             put_mark(c, (weir_prefix_snapshot){ n_before + snapshot->after, snapshot->dst });
         else

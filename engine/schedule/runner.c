@@ -268,7 +268,10 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
         weir_kv_sequence *const sequence = item->sequence;
         item->first_logit = -1;
         if (item->failed) continue;
-        WEIR_ASSERT(item->n_rows >= 1 && sequence->n_computed + item->n_rows <= sequence->n_tokens);
+        WEIR_ASSERT(
+            item->n_rows >= 1 &&
+            sequence->n_computed + item->n_rows - item->n_drafts <= sequence->n_tokens
+        );
         WEIR_ASSERT(batch.n_rows + item->n_rows <= runner->limits.rows);
         memcpy(
             runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed,
@@ -302,7 +305,7 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
            .n_snapshots = item->n_snapshots };
         sequence->recurrent_dirty = true;
         const int32_t wanted = item->wanted == WEIR_LOGITS_ALL    ? item->n_rows
-                               : item->wanted == WEIR_LOGITS_LAST ? 1
+                               : item->wanted == WEIR_LOGITS_LAST ? 1 + item->n_drafts
                                                                   : 0;
         if (wanted > 0) item->first_logit = batch.n_logits;
         WEIR_ASSERT(batch.n_logits + wanted <= runner->limits.logits);
@@ -355,10 +358,11 @@ weir_status weir_runner_step(
         weir_kv_sequence *const sequence = items[i].sequence;
         n_failed += items[i].failed;
         if (items[i].failed) continue;
-        sequence->n_computed += items[i].n_rows;
-        weir_kv_commit(&sequence->table, items[i].n_rows);
+        const int32_t n_rows = items[i].n_rows - items[i].n_drafts;
+        sequence->n_computed += n_rows;
+        weir_kv_commit(&sequence->table, n_rows);
         if (sequence->policy_run != NULL)
-            weir_policy_run_advance(sequence->policy_run, items[i].n_rows, sequence->n_computed);
+            weir_policy_run_advance(sequence->policy_run, n_rows, sequence->n_computed);
     }
     return n_failed < n_items ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
 }

@@ -21,11 +21,14 @@ typedef enum weir_logits_wanted {
     WEIR_LOGITS_ALL
 } weir_logits_wanted;
 
-/* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are
- * reserved by the runner. */
+/* The next n_rows tokens of a sequence: [n_computed, n_computed + n_rows). KV rows are reserved by
+ * the runner. */
 typedef struct weir_batch_item {
     weir_kv_sequence *sequence;
     int32_t n_rows;
+    /* The last n_drafts of these rows are guesses, which stand behind the sequence's tokens: they
+     * are computed and not committed (speculation.c), and have logits if LAST is wanted. */
+    int32_t n_drafts;
     weir_logits_wanted wanted;
     /* Out: index of its first logits row; -1: none. */
     int32_t first_logit;

@@ -7,9 +7,9 @@
 #include "kernels/abi/minmax.h"
 
 /* A request's first tokens may not be stop ids. */
-static bool bans_stops(const choice *c)
+static bool bans_stops(const choice *c, int32_t n_answer)
 {
-    return c->job->request.ignore_eos || c->n_answer < c->job->request.min_tokens;
+    return c->job->request.ignore_eos || n_answer < c->job->request.min_tokens;
 }
 
 static bool is_stop(const weir_service *service, int32_t id)
@@ -20,19 +20,27 @@ static bool is_stop(const weir_service *service, int32_t id)
     return false;
 }
 
-void weir_choice_sample(choice *c, const float *row, weir_sampler_scratch *scratch)
+static void count_token(uint16_t *counts, int32_t id)
 {
+    if (counts != NULL && counts[id] < UINT16_MAX) counts[id]++;
+}
+
+void weir_choice_sample(
+    choice *c, const float *row, int32_t ahead, sampled *out, weir_sampler_scratch *scratch
+)
+{
+    const int32_t n_answer = c->n_answer + ahead;
     const weir_service *const service = c->job->service;
     const weir_request *const request = &c->job->request;
-    const bool bans = bans_stops(c);
+    const bool bans = bans_stops(c, n_answer);
     const size_t n_valid = (size_t)service->facts->n_valid_vocab;
-    sampled *const out = &c->sampled;
     out->token = weir_sample(
         row, (size_t)service->facts->n_vocab, n_valid, &request->sampling, &c->history,
-        service->banned, bans ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)c->n_answer,
+        service->banned, bans ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)n_answer,
         scratch
     );
     out->is_stop = !bans && is_stop(service, out->token);
+    if (!out->is_stop) count_token(c->history.answer, out->token);
     if (request->want_logprobs && !out->is_stop)
         weir_logprobs(
             row, n_valid, out->token, &out->logprob, out->top, (size_t)request->n_top_logprobs,
@@ -58,6 +66,25 @@ static const float *row_of(const weir_service *service, int32_t i, const float *
     return draws ? weir_service_last_row(service, &service->step.items[i], logits) : NULL;
 }
 
+/* Draws tokens as long as the drafts are right. */
+static void sample_item(
+    const weir_service *service, int32_t i, const float *row, weir_sampler_scratch *scratch
+)
+{
+    choice *const c = service->step.choices[i];
+    const weir_batch_item *const item = &service->step.items[i];
+    const int32_t *const drafts = item->sequence->tokens + item->sequence->n_tokens;
+    sampled *const out = service->step.sampled + c->first_sampled;
+    weir_choice_sample(c, row, 0, out, scratch);
+    c->n_sampled = 1;
+    for (int32_t r = 0; r < item->n_drafts; r++) {
+        if (out[r].is_stop || out[r].token != drafts[r]) return;
+        row += service->facts->n_vocab;
+        weir_choice_sample(c, row, r + 1, &out[r + 1], scratch);
+        c->n_sampled++;
+    }
+}
+
 /* Items t, t + n, ...: those of sampler t of n. */
 static void sample_some(
     weir_service *service, int32_t n_items, const float *logits, int32_t t, int32_t n
@@ -65,7 +92,7 @@ static void sample_some(
 {
     for (int32_t i = t; i < n_items; i += n) {
         const float *const row = row_of(service, i, logits);
-        if (row != NULL) weir_choice_sample(service->step.choices[i], row, service->samplers[t]);
+        if (row != NULL) sample_item(service, i, row, service->samplers[t]);
     }
 }
 
@@ -74,8 +101,13 @@ static void sample_some(
 void weir_service_sample(weir_service *service, int32_t n_items, const float *logits)
 {
     const int32_t n = weir_min_i32(service->facts->n_samplers, n_items);
-    int32_t n_rows = 0;
-    for (int32_t i = 0; i < n_items; i++) n_rows += row_of(service, i, logits) != NULL;
+    int32_t n_rows = 0, n_sampled = 0;
+    for (int32_t i = 0; i < n_items; i++) {
+        if (row_of(service, i, logits) == NULL) continue;
+        service->step.choices[i]->first_sampled = n_sampled;
+        n_sampled += 1 + service->step.items[i].n_drafts;
+        n_rows++;
+    }
     const bool are_few = 2 * n_rows <= omp_get_max_threads();
     if (are_few || n == 1) {
         weir_sampler_scratch_parallel(service->samplers[0], are_few);

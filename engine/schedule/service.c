@@ -118,6 +118,7 @@ size_t weir_service_bytes(int32_t n_slots)
     const weir_service *const s = NULL;
     return (size_t)n_slots * (sizeof *s->slots + sizeof *s->seen +
                               2 * (sizeof *s->step.items + sizeof *s->step.choices)) +
+           2 * (size_t)(n_slots + WEIR_STEP_DRAFTS) * sizeof *s->step.sampled +
            (size_t)weir_service_clients(n_slots) * sizeof *s->clients;
 }
 
@@ -147,13 +148,15 @@ static bool open_step(service_step *step, size_t n_slots)
 {
     step->items = calloc(n_slots, sizeof *step->items);
     step->choices = calloc(n_slots, sizeof *step->choices);
-    return step->items != NULL && step->choices != NULL;
+    step->sampled = calloc(n_slots + WEIR_STEP_DRAFTS, sizeof *step->sampled);
+    return step->items != NULL && step->choices != NULL && step->sampled != NULL;
 }
 
 static void close_step(service_step *step)
 {
     free(step->items);
     free(step->choices);
+    free(step->sampled);
 }
 
 /* Already charged by charge_fixed. */
@@ -215,6 +218,8 @@ static void set_step_limits(weir_service *service, const weir_service_parts *par
     service->long_prompt =
         parts->long_prompt > 0 ? parts->long_prompt : CHUNKS_OF_LONG * parts->chunk;
     service->even_depth = even_depth(parts->facts);
+    service->n_drafts = weir_min_i32(parts->n_drafts, WEIR_DRAFTS);
+    service->draft_match = parts->draft_match;
     WEIR_ASSERT(service->chunk > 0 && left > 0);
 }
 
@@ -283,6 +288,7 @@ weir_status weir_service_open(
         (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * service->block_bytes : 0);
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
+    if (status == WEIR_OK) status = weir_service_open_drafts(service, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
         status = weir_kv_sequence_open(
             &service->slots[i].sequence, parts->store, parts->ledger,
@@ -334,6 +340,7 @@ void weir_service_close(weir_service *service)
         weir_sampler_scratch_close(service->samplers[i]);
     free(service->samplers);
     free(service->slots);
+    weir_service_close_drafts(service);
     close_step(&service->step);
     close_step(&service->other);
     free(service->seen);

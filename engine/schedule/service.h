@@ -48,11 +48,16 @@ typedef enum weir_event_type {
 } weir_event_type;
 
 enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
+/* Draft tokens of a sequence in a step, and over all sequences, at most. */
+enum { WEIR_DRAFTS = 16, WEIR_STEP_DRAFTS = 16 };
+/* Sequences with recurrent states that draft in a step, at most. */
+enum { WEIR_DRAFT_STATES = 2 };
 
 /* n_rows, kv_bytes: rows of all choices when they ended, and the KV pages that held them; rows that
  * choices share count for each. */
 typedef struct weir_usage {
     int32_t n_prompt, n_cached, n_answer; /* n_answer: over all choices */
+    int32_t n_drafted, n_accepted; /* draft tokens, and those that became answer tokens */
     int64_t n_rows, kv_bytes; /* n_rows: rows that were kept */
     /* Rows dropped, over all choices, as a mean over layers and heads: those with a policy, else
      * those with banks. */
@@ -157,6 +162,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t kv_pages_used, kv_pages_total, kv_bytes_used, kv_bytes_total;
     int64_t kv_tokens_free, kv_sink_pages_free;
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
+    int64_t drafted_tokens, accepted_tokens; /* of jobs that ended; see weir_usage */
     int64_t preemptions; /* sequences preempted */
     int64_t evicted_tokens; /* rows dropped by policies */
     weir_bank_stats banks; /* only its counts: of all sequences that ended */
@@ -227,6 +233,9 @@ typedef struct weir_service_parts {
     int32_t mixed_chunk; /* the same while others decode; 0: 128 */
     int32_t step_rows; /* all rows of a step; 0: no limit */
     int32_t long_prompt; /* tokens left that make a prompt long (plan.c); 0: four chunks */
+    /* Draft tokens of a sequence in a step, at most WEIR_DRAFTS; 0: none. A draft needs an earlier
+     * match of the last draft_match >= 1 tokens. */
+    int32_t n_drafts, draft_match;
     /* NULL: keeps every row, whatever requests say. */
     const weir_service_policy *policy;
 } weir_service_parts;
@@ -242,6 +251,9 @@ void weir_service_close(weir_service *service);
  * are on the account sampler. */
 size_t weir_service_bytes(int32_t n_slots);
 size_t weir_service_sampler_bytes(int32_t n_samplers, size_t n_vocab);
+/* Bytes on the account activations: recurrent states before drafts. n_drafts: of
+ * weir_service_parts. */
+size_t weir_service_draft_bytes(const weir_engine_facts *facts, int32_t n_drafts);
 /* Prompt rows of a step while others decode, and of nested ones: batch.mixed_chunk in blocks of the
  * model. */
 int32_t weir_service_busy_chunk(int32_t chunk, int32_t mixed_chunk, int32_t block_rows);

@@ -5,11 +5,6 @@
 #include "engine/schedule/job.h"
 
 /* ---- results --------------------------------------------------------------------------------- */
-static void count_token(uint16_t *counts, int32_t id)
-{
-    if (counts != NULL && counts[id] < UINT16_MAX) counts[id]++;
-}
-
 static void report_prompt(
     weir_service *service, choice *c, const weir_batch_item *item, const float *logits
 )
@@ -37,23 +32,22 @@ static void report_prompt(
     }
 }
 
-/* Reports the sampled token of a choice, and ends the choice if it was the last. */
-static void advance(choice *c)
+/* Reports a sampled token of a choice, and ends the choice if it was the last. */
+static void advance(choice *c, const sampled *sampled)
 {
     weir_job *const job = c->job;
     const weir_request *const request = &job->request;
-    const int32_t token = c->sampled.token;
-    if (c->sampled.is_stop) {
+    const int32_t token = sampled->token;
+    if (sampled->is_stop) {
         weir_choice_end(c, WEIR_FINISH_STOP, token);
         return;
     }
     weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = c->index, .token = token };
     if (request->want_logprobs) {
-        event.logprob = c->sampled.logprob;
-        event.top = c->sampled.top;
+        event.logprob = sampled->logprob;
+        event.top = sampled->top;
         event.n_top = request->n_top_logprobs;
     }
-    count_token(c->history.answer, token);
     c->n_answer++;
     job->usage.n_answer++;
     if (job->usage.first_token_ns == 0)
@@ -88,9 +82,30 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
             weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
             continue;
         }
-        weir_choice_sample(c, row, service->samplers[0]);
-        advance(c);
+        sampled drawn;
+        weir_choice_sample(c, row, 0, &drawn, service->samplers[0]);
+        advance(c, &drawn);
     }
+}
+
+/* Reports the tokens that the choice has drawn: those of right drafts, and one more. */
+static void advance_all(choice *c, const weir_batch_item *item)
+{
+    const sampled *const sampled = c->job->service->step.sampled + c->first_sampled;
+    int32_t n = 0;
+    for (; n < c->n_sampled && !c->is_ended; n++) {
+        if (n > 0 && atomic_load(&c->job->is_cancelled)) break;
+        if (n > 0) weir_choice_accept(c, item, n);
+        advance(c, &sampled[n]);
+    }
+    if (item->n_drafts == 0) {
+        c->n_redo = 0;
+        return;
+    }
+    weir_choice_learn(c, item->n_drafts, n - 1);
+    if (c->is_ended) return;
+    weir_choice_end_draft(c, false);
+    c->n_redo = c->sequence->n_tokens - 1 - c->sequence->n_computed;
 }
 
 static void take_result(
@@ -108,7 +123,7 @@ static void take_result(
     if (job->request.max_tokens == 0)
         weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
     else
-        advance(c);
+        advance_all(c, item);
 }
 
 static void set_running(weir_service *service, int32_t n_items, bool is_in_step)
@@ -122,8 +137,10 @@ static weir_status run_works(
     weir_service *service, int32_t n_items, const float **logits, weir_error *error
 )
 {
-    for (int32_t i = 0; i < n_items; i++)
+    for (int32_t i = 0; i < n_items; i++) {
         weir_choice_want_states(service->step.choices[i], &service->step.items[i]);
+        weir_choice_want_draft_state(service->step.choices[i], &service->step.items[i]);
+    }
     weir_service_begin_embedding(service, n_items);
     set_running(service, n_items, true);
     const weir_status status =
@@ -132,8 +149,10 @@ static weir_status run_works(
     for (int32_t i = 0; i < n_items; i++) {
         weir_batch_item *const item = &service->step.items[i];
         const bool is_done = status == WEIR_OK && !item->failed;
-        const int32_t n_before = item->sequence->n_computed - (is_done ? item->n_rows : 0);
+        const int32_t n_before =
+            item->sequence->n_computed - (is_done ? item->n_rows - item->n_drafts : 0);
         weir_choice_got_states(service->step.choices[i], item, n_before, is_done);
+        if (!is_done) weir_choice_end_draft(service->step.choices[i], true);
         weir_choice_end_embedding(service->step.choices[i], is_done);
     }
     weir_step_times_add(&service->times, WEIR_STEP_COMMIT);

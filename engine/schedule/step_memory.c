@@ -57,7 +57,8 @@ typedef struct claims {
  * one row does. */
 static bool is_small(const claims *all, const choice *c)
 {
-    return c->is_returning || all->service->step.items[c->item].n_rows == 1;
+    return c->is_returning || all->service->step.items[c->item].n_rows == 1 ||
+           weir_choice_is_decoding(c);
 }
 
 static bool goes_before(const claims *all, const choice *a, const choice *b)

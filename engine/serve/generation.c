@@ -292,6 +292,8 @@ weir_usage weir_generation_usage(const weir_generation *g)
         sum.reuse = u->reuse;
         if (u->numerics != NULL) sum.numerics = u->numerics;
         sum.n_answer += u->n_answer;
+        sum.n_drafted += u->n_drafted;
+        sum.n_accepted += u->n_accepted;
         sum.n_rows += u->n_rows;
         sum.kv_bytes += u->kv_bytes;
         sum.n_evicted += u->n_evicted;

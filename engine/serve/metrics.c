@@ -132,6 +132,14 @@ static weir_status write_common(
     WEIR_TRY(
         sample(w, "generation_tokens_total", "counter", "Answer tokens.", load(&m->answer_tokens))
     );
+    WEIR_TRY(sample(
+        w, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed by speculation.",
+        (double)stats->drafted_tokens
+    ));
+    WEIR_TRY(sample(
+        w, "spec_decode_num_accepted_tokens_total", "counter", "Of these, tokens of answers.",
+        (double)stats->accepted_tokens
+    ));
     WEIR_TRY(head(w, "request_success_total", "counter", "Requests answered to the end."));
     for (int i = 0; i < WEIR_SUCCESS_COUNT; i++)
         WEIR_TRY(weir_buffer_format(

@@ -98,6 +98,10 @@ static void write_timings(weir_json_out *json, const weir_generation *g)
     weir_json_put_integer(json, "cache_n", usage.n_cached);
     write_times(json, "prompt", usage.n_prompt - usage.n_cached, usage.prefill_ns);
     write_times(json, "predicted", usage.n_answer, usage.decode_ns);
+    if (usage.n_drafted > 0) {
+        weir_json_put_integer(json, "draft_n", usage.n_drafted);
+        weir_json_put_integer(json, "draft_n_accepted", usage.n_accepted);
+    }
     weir_json_close(json, '}');
 }
 

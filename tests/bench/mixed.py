@@ -97,6 +97,7 @@ def main():
     machine, context = Machine("mixed"), options.prompt + 2048
     settings = (*([f"model.path={options.model}"] if options.model else []),
                 f"model.context={context}", f"batch.max_sequences={options.streams + 1}",
+                "speculation.method=off",
                 *options.set)
     server = Server(options.program, options.memory, settings, stdout=subprocess.DEVNULL)
     try:

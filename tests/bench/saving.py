@@ -130,7 +130,8 @@ def main():
     options = parser.parse_args()
     machine = Machine("saving")
     settings = [f"model.context={options.tokens + 256}", "sessions.dir={dir}/sessions",
-                "sessions.autosave=false", f"batch.max_sequences={options.clients + 1}",
+                "sessions.autosave=false", "speculation.method=off",
+                f"batch.max_sequences={options.clients + 1}",
                 *([f"model.path={options.model}"] if options.model else []), *options.set]
     server = Server(options.program, options.memory, settings, stdout=subprocess.DEVNULL)
     turns = []

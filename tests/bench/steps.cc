@@ -80,6 +80,7 @@ class Bench {
                   set("model.context=" + std::to_string(each)) && set("kv.format=f16") &&
                   set("batch.max_sequences=" + n) && set("batch.chunk=" + std::to_string(kChunk)) &&
                   set("batch.mixed_chunk=" + std::to_string(kPiece)) &&
+                  set("speculation.method=off") &&
                   set("batch.queue=" + std::to_string(o_.queued + o_.sequences));
         if (ok && !o_.disk.empty())
             ok = set("memory.disk=" + o_.disk) && set("memory.disk_dir=" + o_.folder);

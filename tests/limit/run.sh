@@ -9,11 +9,11 @@ set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 (cd "$top" && bazel build //engine:serve)
 serve=$top/.bazel/bin/engine/cli/serve
-python3 "$top/tests/limit/limit.py" "$serve" --memory 64 --seconds "${1:-30}"
-python3 "$top/tests/limit/limit.py" "$serve" --memory 72 --disk 24 --seconds "${1:-30}"
+python3 "$top/tests/limit/limit.py" "$serve" --memory 64 --seconds "${1:-12}"
+python3 "$top/tests/limit/limit.py" "$serve" --memory 72 --disk 24 --seconds "${1:-12}"
 python3 "$top/tests/limit/limit.py" "$serve" --memory 80 --workers 64 --clients 64 \
-    --seconds "${1:-30}"
+    --seconds "${1:-12}"
 [ -z "${2:-}" ] ||
     python3 "$top/tests/limit/limit.py" "$serve" --memory 160 --threads "$2" \
-        --seconds "${1:-30}"
+        --seconds "${1:-12}"
 exec python3 "$top/tests/limit/resident.py" "$serve"

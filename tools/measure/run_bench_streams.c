@@ -135,6 +135,8 @@ int weir_run_bench_streams(const weir_arguments *arguments)
         if (counts[i] > most) most = counts[i];
     }
     config.batch.max_sequences = most;
+    /* How often drafts are right says more of the prompts than of the engine. */
+    (void)snprintf(config.speculation.method, sizeof config.speculation.method, "off");
     if (config.model.context == 0)
         config.model.context = weir_streams_context(&options, config.batch.chunk);
     if (getloadavg(&machine_load, 1) != 1) machine_load = 0.0;

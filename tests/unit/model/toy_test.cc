@@ -274,7 +274,7 @@ TEST_F(SharedRows, ConversationsAnswerAsAlone)
 {
     write(sharing_arch("shared"));
     settings_.push_back("memory.snapshots=200KiB"); /* also while the schedule measures memory */
-    for (unsigned seed = 1; seed < 5; seed++) random_schedule("qwen3", seed, "kv.format=f32");
+    for (unsigned seed = 1; seed < 9; seed++) random_schedule("qwen3", seed, "kv.format=f32");
     EXPECT_GT(preemptions_, 0);
     random_schedule("qwen3", 1, "kv.format=f32", true);
     EXPECT_GT(blocks_out_, 0);

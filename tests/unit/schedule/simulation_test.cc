@@ -33,9 +33,11 @@ class Simulation : public support::Service {
         stop();
         std::filesystem::remove_all(folder_);
     }
-    void start(const char *model, const char *memory, bool with_files)
+    void start(const char *model, const char *memory, bool with_files, bool drafts)
     {
-        settings_ = { "batch.chunk=512", "memory.snapshots=256KiB", "kv.policy.kept=0" };
+        settings_ = { "batch.chunk=512", "memory.snapshots=256KiB", "kv.policy.kept=0",
+                      "speculation.match=1" };
+        if (drafts) settings_.push_back("speculation.method=ngram");
         if (with_files) {
             settings_.push_back("sessions.dir=" + folder_ + "/sessions");
             settings_.push_back("memory.disk_dir=" + folder_ + "/tier");
@@ -60,16 +62,21 @@ class Simulation : public support::Service {
             const auto own = prompt(30 + i, i % 4 * 7);
             turn.prompt.insert(turn.prompt.end(), own.begin(), own.end());
             if (with_policies && i % 4 == 3) turn.policy = &policy_, turn.budget = 96;
+            turn.is_narrow = i % 3 == 1;
             turns_.push_back(turn);
         }
     }
     /* What each turn gives alone, in a service with memory for all. */
     void read_alone(const char *model, bool together = false)
     {
-        start(model, nullptr, together);
-        const weir_plan *const plan = weir_engine_plan_of(engine_);
-        fixed_ = weir_plan_total(plan) - plan->kv;
-        window_ = plan->kv / SLOTS;
+        start(model, nullptr, together, false);
+        weir_plan plan; /* with drafts */
+        ASSERT_EQ(weir_config_set(&config_, "speculation.method", "ngram", &error_), WEIR_OK);
+        const weir_engine_options options = { &config_, true,    with_server_,
+                                              nullptr,  nullptr, nullptr };
+        ASSERT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_OK) << error_.text;
+        fixed_ = weir_plan_total(&plan) - plan.kv;
+        window_ = plan.kv / SLOTS;
         make_turns(together);
         for (SimulatedTurn &turn : turns_) {
             struct Told {
@@ -83,6 +90,7 @@ class Simulation : public support::Service {
             told.call.request.n_top_logprobs = WEIR_TOP_LOGPROBS;
             told.call.request.policy = turn.policy;
             told.call.request.kv_budget = turn.budget;
+            support::narrow(&told.call.request, turn);
             told.call.request.user = &told;
             told.call.request.callback = [](void *user, const weir_event *event) {
                 Told *const t = (Told *)user;
@@ -104,7 +112,7 @@ class Simulation : public support::Service {
         /* Memory for all windows, or for between 1 and 3 of them. */
         const size_t part = seed % 4 == 0 ? 4 * SLOTS : 5 + seed % 7;
         const std::string memory = std::to_string(fixed_ + window_ * part / 4) + "B";
-        start(model, memory.c_str(), together);
+        start(model, memory.c_str(), together, seed % 4 < 3);
         ASSERT_NE(engine_, nullptr);
         Schedule schedule(
             service_, turns_, seed, N_JOBS, together ? weir_engine_sessions(engine_) : nullptr
@@ -114,6 +122,7 @@ class Simulation : public support::Service {
         n_tokens_ += schedule.n_tokens();
         n_cancelled_ += schedule.n_cancelled();
         n_gaps_ += schedule.n_gaps();
+        n_together_ += schedule.n_together();
         n_backfilled_ += schedule.n_backfilled();
         n_saved_ += schedule.n_saved();
         n_restored_ += schedule.n_restored();
@@ -147,6 +156,7 @@ class Simulation : public support::Service {
         EXPECT_GT(n_cancelled_, n);
         EXPECT_GT(n_cached_, 50 * n);
         EXPECT_GT(n_gaps_, 100 * n);
+        EXPECT_GT(n_together_, 10 * n);
         EXPECT_GT(n_backfilled_, n / 4);
     }
     /* With a disk below memory, sessions that are saved, restored and deleted meanwhile, and
@@ -168,8 +178,9 @@ class Simulation : public support::Service {
     weir_policy_options policy_;
     std::string trace_, folder_; /* trace_: of the last one */
     size_t fixed_ = 0, window_ = 0;
-    int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_preempted_ = 0, n_cached_ = 0,
-            n_backfilled_ = 0, n_saved_ = 0, n_restored_ = 0, n_evicted_ = 0, n_bytes_out_ = 0;
+    int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_together_ = 0, n_preempted_ = 0,
+            n_cached_ = 0, n_backfilled_ = 0, n_saved_ = 0, n_restored_ = 0, n_evicted_ = 0,
+            n_bytes_out_ = 0;
 };
 
 TEST_F(Simulation, ASeedRepeatsItsSchedule)

@@ -27,6 +27,7 @@ class SmallMemory : public Service {
                  "batch.chunk=64",
                  "model.context=2048",
                  "kv.tiers.hot=1",
+                 "speculation.method=off",
                  "memory.disk_dir=" + folder_ };
     }
     /* Later settings go over earlier ones. */

@@ -39,6 +39,8 @@ class Service : public ::testing::Test {
             WEIR_OK
         );
         ASSERT_EQ(weir_config_set(config, "batch.chunk", "64", &error_), WEIR_OK);
+        /* Each step gives a token, unless a test is about drafts. */
+        ASSERT_EQ(weir_config_set(config, "speculation.method", "off", &error_), WEIR_OK);
         ASSERT_EQ(
             weir_config_set(config, "batch.queue", std::to_string(queue).c_str(), &error_), WEIR_OK
         );

@@ -27,11 +27,11 @@ static bool is_last_cold(const weir_kv_store *store, const weir_kv_table *table)
             weir_kv_is_moving(store, table->pages[last]));
 }
 
-static bool needs_page(const weir_kv_store *store, const weir_kv_sequence *s)
+static bool needs_page(const weir_kv_store *store, const weir_kv_sequence *s, int32_t n_rows)
 {
     static const weir_kv_pages none = { 0 };
     return s->table.n_rows < weir_kv_store_spec(store)->max_rows &&
-           !weir_kv_pages_fit(weir_kv_reserve_pages(&s->table, store, 1), none);
+           !weir_kv_pages_fit(weir_kv_reserve_pages(&s->table, store, n_rows), none);
 }
 
 /* Each iteration plans a step anew. */
@@ -73,11 +73,11 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
            .is_reading = c->is_reading,
            .is_again = c->is_again,
            .is_decoding = c->n_answer > 0 && !c->is_waiting && !c->is_stalled && !c->is_reading &&
-                          c->sequence->n_tokens - c->sequence->n_computed == 1,
+                          c->sequence->n_tokens - c->sequence->n_computed == 1 + c->n_redo,
            .is_pruning = weir_job_is_pruning(c->job),
            .lacks_rows = c->n_pruning_blocks > 0,
            .is_last_cold = is_last_cold(service->store, &c->sequence->table),
-           .needs_page = needs_page(service->store, c->sequence),
+           .needs_page = needs_page(service->store, c->sequence, 1 + c->n_redo),
            .is_cold = weir_kv_table_cold_blocks(&c->sequence->table, service->store) > 0,
            .is_in_step = c->job->is_in_step,
            .step_rows = step_rows(service, c),
@@ -199,6 +199,8 @@ static const char *check_slots(const weir_service *service)
             );
         if (s->owner == NULL && (q->n_tokens > 0 || q->table.n_pages > 0))
             return WRONG("slot %d is free and holds %d pages", (int)i, (int)q->table.n_pages);
+        if (s->owner != NULL && s->owner->draft_state != NULL && !s->owner->job->is_in_step)
+            return WRONG("slot %d holds a state between two steps", (int)i);
         if (s->owner != NULL && s->owner->is_stalled && q->table.n_pages > 0)
             return WRONG("slot %d is preempted and holds pages", (int)i);
     }

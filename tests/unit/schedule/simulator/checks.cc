@@ -46,12 +46,16 @@ bool is_stalled(const sim_choice &past, const sim_choice &now, int64_t iteration
            answer_of(now).token_iteration != iteration;
 }
 
-/* Its rows of the step began a block; not known of one whose rows were dropped since. */
-bool took_page(const sim_choice &c)
+/* Its rows of the step began a block; not known of one whose rows were dropped since. Drafts begin
+ * none. */
+bool took_page(const View &before, const sim_choice &c)
 {
     const auto blocks = [](int32_t rows) { return (rows + 63) / 64; };
+    const sim_choice *const past = find(before, c);
+    const bool decoded = past != nullptr && past->is_decoding;
+    const int32_t from = decoded ? past->n_computed : c.n_computed - c.step_rows;
     return c.step_rows > 0 && c.n_pages >= blocks(c.n_computed) &&
-           blocks(c.n_computed) > blocks(c.n_computed - c.step_rows);
+           blocks(c.n_computed) > blocks(from);
 }
 
 /* None that is before it in order is known to have asked for memory. */
@@ -172,9 +176,11 @@ std::string check_memory(
         if (!c.is_decoding && !(is_first && all_stay)) continue;
         if (!has_moves) return name_of(c) + " stalls, and nothing moves";
         for (const sim_choice &other : after) {
-            const bool may = may_be_first(after, other) ||
-                             (other.step_rows == 1 && c.is_decoding && is_before(other, c));
-            if (took_page(other) && (is_first || !may))
+            const sim_choice *const was = find(before, other);
+            const bool is_small = other.step_rows == 1 || (was != nullptr && was->is_decoding),
+                       may = may_be_first(after, other) ||
+                             (is_small && c.is_decoding && is_before(other, c));
+            if (took_page(before, other) && (is_first || !may))
                 return name_of(c) + " stalls, and " + name_of(other) + " got memory before it";
         }
     }
@@ -193,7 +199,7 @@ std::string check_pruned(const View &before, const View &after, int64_t *n_two)
     }
     *n_two += n > 1;
     for (const sim_choice &other : after)
-        if (first != nullptr && is_before(*first, other) && took_page(other))
+        if (first != nullptr && is_before(*first, other) && took_page(before, other))
             return name_of(*first) + " waits for memory for the rows that stay, and " +
                    name_of(other) + ", which goes after it, got some";
     return "";

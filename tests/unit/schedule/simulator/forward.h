@@ -25,9 +25,9 @@ extern const weir_block sim_kv, sim_state, sim_ffn;
 
 /* Of a sequence and one more token; 0: of an empty one. */
 uint64_t sim_hash(uint64_t hash, int32_t token);
-/* Logits [SIM_VOCAB] after a sequence: two tokens are likely, one of them the stop id now and
- * then. */
-void sim_logits(float *logits, uint64_t hash);
+/* Logits [SIM_VOCAB] after a sequence that ends with the token `last`: two tokens are likely, one
+ * of them the stop id now and then; three times of four the likelier one depends on `last` only. */
+void sim_logits(float *logits, uint64_t hash, int32_t last);
 
 /* The first wrong row or state since sim_forward_reset; NULL: none. */
 const char *sim_forward_defect(void);

@@ -37,7 +37,10 @@ std::vector<int32_t> make_prompt(
     const int n_own = prompt.empty()     ? random.between(1, most)
                       : random.one_in(3) ? 0
                                          : random.pick(90);
-    for (int i = 0; i < n_own; i++) prompt.push_back(any_token(random));
+    for (int i = 0; i < n_own; i++) // as answers are (sim_logits)
+        prompt.push_back(
+            i > 0 && !random.one_in(4) ? (prompt.back() * 5 + 3) % SIM_VOCAB : any_token(random)
+        );
     if (prompt.size() > static_cast<size_t>(most)) prompt.resize(static_cast<size_t>(most));
     return prompt;
 }
@@ -115,7 +118,7 @@ int32_t Oracle::next(const Request &request, int32_t choice)
     weir_sampler_history history = {};
     float logits[SIM_VOCAB];
     history.n_vocab = SIM_VOCAB;
-    sim_logits(logits, answer.hash);
+    sim_logits(logits, answer.hash, answer.tokens.back());
     return weir_sample(
         logits, SIM_VOCAB, SIM_VOCAB, &request.sampling, &history, stop, request.ignores_stop,
         static_cast<uint32_t>(choice), static_cast<uint64_t>(answer.n_tokens), scratch_

@@ -373,13 +373,14 @@ class Schedule {
                 fail(request_of(c)->name() + " holds other tokens than its own");
         }
     }
+    int32_t drafts() const { return setup_.drafts > 0 ? WEIR_STEP_DRAFTS : 0; }
     // The time between two tokens has a bound, whatever comes in.
     void check_rows(int64_t rows, int64_t n_steps)
     {
         const int32_t busy = setup_.mixed_chunk > 0 ? setup_.mixed_chunk : 128;
-        const int64_t most = n_steps * (std::min(busy, setup_.chunk) + setup_.slots);
+        const int64_t most = n_steps * (std::min(busy, setup_.chunk) + setup_.slots + drafts());
         if (rows > most) fail("a step of " + std::to_string(rows) + " rows stalls an answer");
-        if (setup_.step_rows > 0 && rows > n_steps * setup_.step_rows)
+        if (setup_.step_rows > 0 && rows > n_steps * (setup_.step_rows + drafts()))
             fail("a step of " + std::to_string(rows) + " rows");
     }
     void check_ends(bool is_withheld)
@@ -425,6 +426,8 @@ class Schedule {
         counts_.states_out = prefix.snapshots_out;
         counts_.states_back = prefix.snapshots_back;
         counts_.evicted_tokens = stats.evicted_tokens;
+        counts_.drafted = stats.drafted_tokens;
+        counts_.accepted = stats.accepted_tokens;
         const bool has_failed = !problem_.empty();
         for (const auto &job : jobs_)
             if (job->job != nullptr) weir_job_cancel(job->job);

@@ -53,7 +53,8 @@ struct Limits {
 struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
-        states_back, evicted_tokens, stalled, pruning, holes, lack_rows, step_waits, nested;
+        states_back, evicted_tokens, stalled, pruning, holes, lack_rows, step_waits, nested,
+        drafted, accepted;
     void add(const Counts &other);
 };
 

@@ -133,6 +133,8 @@ TEST_F(Simulator, Schedules)
     print("tokens evicted", sum.evicted_tokens);
     print("steps that wait", sum.step_waits);
     print("steps within them", sum.nested);
+    print("tokens drafted", sum.drafted);
+    print("accepted", sum.accepted);
     (void)printf("seeds %lld ...\n", static_cast<long long>(first));
     if (!HasFailure() && n_run < n)
         EXPECT_NE(getenv("WEIR_SIMULATOR_SECONDS"), nullptr) << "not all schedules ran";
@@ -144,7 +146,8 @@ TEST_F(Simulator, Schedules)
                                  sum.followed,       sum.faults,          sum.demoted_bytes,
                                  sum.promoted_bytes, sum.cold_bytes_read, sum.holes,
                                  sum.states_out,     sum.states_back,     sum.evicted_tokens,
-                                 sum.step_waits,     sum.nested })
+                                 sum.step_waits,     sum.nested,          sum.drafted,
+                                 sum.accepted })
         EXPECT_GT(count, 10);
 }
 

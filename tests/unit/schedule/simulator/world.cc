@@ -45,7 +45,7 @@ std::string Setup::print() const
            add("cold_states", cold_states) + add("tables", tables) + add("chunk", chunk) +
            add("mixed_chunk", mixed_chunk) + add("step_rows", step_rows) +
            add("long_prompt", long_prompt) + add("hot", hot) + add("even_depth", even_depth) +
-           add("queue", queue);
+           add("queue", queue) + add("drafts", drafts);
 }
 
 Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
@@ -86,6 +86,7 @@ Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
         );
         s.disk_blocks += s.window_blocks;
     }
+    s.drafts = random.one_in(3) ? 0 : random.between(1, 8);
     s.prunes = prunes;
     if (!prunes) return s;
     s.evicts = true;
@@ -169,7 +170,9 @@ std::string Machine::open(const World &world, const Setup &s)
     const std::string problem = open_store(world, s, &error);
     if (!problem.empty()) return problem;
     const weir_kv_spec *const spec = weir_kv_store_spec(store_);
-    const weir_runner_limits limits = { s.slots + s.chunk, s.slots, s.slots, s.hot, false };
+    const int32_t more = s.drafts > 0 ? WEIR_STEP_DRAFTS : 0;
+    const weir_runner_limits limits = { s.slots + s.chunk + more, s.slots, s.slots + more, s.hot,
+                                        false };
     if (weir_runner_open(&runner_, model, ledger_, spec, &limits, &error) != WEIR_OK)
         return error.text;
     weir_stream *const stream = weir_engine_stream(world.engine(s.has_states));
@@ -177,7 +180,8 @@ std::string Machine::open(const World &world, const Setup &s)
         return error.text;
     weir_runner_evict_with(runner_, evictor_);
     const weir_runner_limits nested = {
-        s.slots + weir_service_busy_chunk(s.chunk, s.mixed_chunk, 1), s.slots, s.slots, s.hot, true
+        s.slots + weir_service_busy_chunk(s.chunk, s.mixed_chunk, 1) + more, s.slots, s.slots,
+        s.hot, true
     };
     if (s.disk_blocks > 0 &&
         weir_runner_open(&nested_, model, ledger_, spec, &nested, &error) != WEIR_OK)
@@ -213,6 +217,8 @@ std::string Machine::open(const World &world, const Setup &s)
     parts.mixed_chunk = s.mixed_chunk;
     parts.step_rows = s.step_rows;
     parts.long_prompt = s.long_prompt;
+    parts.n_drafts = s.drafts;
+    parts.draft_match = 1;
     parts.policy = s.evicts ? weir_engine_policy(world.engine(s.has_states)) : nullptr;
     if (weir_service_open(&service_, &parts, &error) != WEIR_OK) return error.text;
     fixed_ = { sim_host_bytes(service_), s.caches ? s.cold_states : 0 };

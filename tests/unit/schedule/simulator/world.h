@@ -33,7 +33,7 @@ struct Setup {
     bool has_states; /* recurrent, before the layer with KV rows */
     bool caches, evicts, prunes;
     int32_t slots, window_blocks, near_blocks, disk_blocks, nodes, snapshots, cold_states, tables;
-    int32_t chunk, mixed_chunk, step_rows, long_prompt, hot, even_depth, queue;
+    int32_t chunk, mixed_chunk, step_rows, long_prompt, hot, even_depth, queue, drafts;
     std::string print() const;
 };
 /* prunes: policies are due on rows on disk more often. */
