@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "engine/base/error.h"
-#include "engine/serve/sha256.h"
+#include "engine/base/sha256.h"
 
 #ifdef __cplusplus
 extern "C" {
