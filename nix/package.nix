@@ -1,11 +1,11 @@
 # Weir with tools and libraries of nixpkgs; see ../flake.nix. On Debian, nix/default.nix builds with
 # those of the host.
 { lib, llvmPackages_19, bazel, jdk17_headless
-, oneDNN, jansson, tomlplusplus, pcre2, libseccomp, utf8proc, xxHash, zstd, gtest, gbenchmark
+, oneDNN, curl, jansson, tomlplusplus, pcre2, libseccomp, utf8proc, xxHash, zstd, gtest, gbenchmark
 , cudaPackages ? null, cudaSupport ? false, src ? ../. }:
 let
   libraries = [
-    oneDNN jansson tomlplusplus pcre2 libseccomp utf8proc xxHash zstd gtest gbenchmark
+    oneDNN curl jansson tomlplusplus pcre2 libseccomp utf8proc xxHash zstd gtest gbenchmark
   ];
   includes = lib.concatMapStringsSep ":" (library: "${lib.getDev library}/include") libraries;
   mode = if cudaSupport then "gpu" else "cpu";
@@ -41,6 +41,10 @@ llvmPackages_19.stdenv.mkDerivation {
     cp -r models/weir-demo $out/share/weir/models/
     ${lib.optionalString cudaSupport "install -Dm755 -t $out/lib .bazel/bin/offload/libweir_gpu.so"}
     runHook postInstall
+  '';
+  # `weir get` loads libcurl when it runs.
+  postFixup = ''
+    patchelf --add-rpath ${lib.getLib curl}/lib $out/bin/weir
   '';
   meta = {
     description = "Inference engine for language models";

@@ -3,7 +3,8 @@
 The system's compiler and headers are no action inputs of Bazel: after an upgrade a disk cache would
 serve objects of the old compiler. versions.txt of this repository is an input of the C++ toolchain
 (toolchain/BUILD.bazel), so the versions enter every action key, and a package that is absent or of
-another version than toolchain/packages.txt says stops the build with one sentence.
+another version than toolchain/packages.txt says stops the build with one sentence. Only its group
+build is meant: headers of the group lib are inputs of what includes them.
 """
 
 # Parts of the system that change bits too and come with any Debian: named in the keys, not pinned.

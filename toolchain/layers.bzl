@@ -7,6 +7,7 @@ _LAYERS = [
     ["kernels"],
     ["offload"],
     ["engine/config", "engine/formats", "engine/sample", "engine/text", "configs"],
+    ["engine/hub"],
     ["engine/kv", "engine/model"],
     ["engine/session/file"],
     ["engine/states"],
@@ -20,6 +21,7 @@ _LAYERS = [
 
 # Libraries of the system that one folder hides from all others.
 _HIDDEN = {
+    "curl": ["engine/hub"],
     "dnnl": ["kernels/onednn"],
     "pcre2": ["engine/text"],
     "seccomp": ["engine/cli"],

@@ -1,11 +1,14 @@
 """A library of the system: its headers as tracked inputs, symlinked so that nothing else there is
 visible; linked by flag.
 
-They are looked for in /usr/include, or in the folders of WEIR_INCLUDE_PATH, parted by colons.
+They are looked for in /usr/include and its folder of this architecture, or in the folders of
+WEIR_INCLUDE_PATH, parted by colons.
 """
 
+_FOLDERS = "/usr/include:/usr/include/x86_64-linux-gnu"
+
 def _system_library_impl(ctx):
-    roots = ctx.os.environ.get("WEIR_INCLUDE_PATH", "/usr/include").split(":")
+    roots = ctx.os.environ.get("WEIR_INCLUDE_PATH", _FOLDERS).split(":")
     for header in ctx.attr.headers:
         found = [root + "/" + header for root in roots if ctx.path(root + "/" + header).exists]
         if not found:
@@ -38,7 +41,7 @@ system_library = repository_rule(
     implementation = _system_library_impl,
     attrs = {
         "library": attr.string(mandatory = True, doc = "name of the cc_library"),
-        "headers": attr.string_list(mandatory = True, doc = "files or folders below /usr/include"),
+        "headers": attr.string_list(mandatory = True, doc = "files or folders there"),
         "linkopts": attr.string_list(),
     },
     environ = ["WEIR_INCLUDE_PATH"],

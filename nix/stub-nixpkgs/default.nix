@@ -12,6 +12,7 @@ let
     optionalString = condition: text: if condition then text else "";
     concatMapStringsSep = separator: f: list: builtins.concatStringsSep separator (map f list);
     getDev = package: package;
+    getLib = package: package;
     licenses.asl20.spdxId = "Apache-2.0";
   };
   mkDerivation = a: derivation (builtins.removeAttrs a [ "meta" ] // {
@@ -35,7 +36,7 @@ let
       function (builtins.intersectAttrs (builtins.functionArgs function) self // arguments);
   } // builtins.listToAttrs (map (name: { inherit name; value = stub name; })
     [
-      "bazel" "jdk17_headless" "oneDNN" "jansson" "tomlplusplus" "pcre2" "libseccomp" "utf8proc"
-      "xxHash" "zstd" "gtest" "gbenchmark"
+      "bazel" "jdk17_headless" "oneDNN" "curl" "jansson" "tomlplusplus" "pcre2" "libseccomp"
+      "utf8proc" "xxHash" "zstd" "gtest" "gbenchmark"
     ]);
 in self

@@ -6,7 +6,7 @@ cp bootstrap "$TEST_TMPDIR/bootstrap"
 cd "$TEST_TMPDIR"
 mkdir -p toolchain bin
 chmod +x bootstrap
-printf '# comment\nbuild alpha 1.2-3\nbuild beta 2.*\ndev gamma 3.0\n' >toolchain/packages.txt
+printf '# comment\nbuild alpha 1.2-3\nlib beta 2.*\ndev gamma 3.0\n' >toolchain/packages.txt
 fail() { echo "FAILED: $*" >&2; exit 1; }
 expect() { grep -q -- "$1" out || { cat out >&2; fail "no \"$1\" in the output"; }; }
 run() { status=0; PATH=$PWD/bin:/usr/bin:/bin ./bootstrap "$@" >out 2>&1 || status=$?; }
