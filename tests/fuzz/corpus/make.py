@@ -4,6 +4,7 @@ Run in this folder.
 
 import json
 
+import hubs
 import load_replies
 import states
 import tokenizers
@@ -273,6 +274,7 @@ write(
     ).encode(),
 )
 
+hubs.write_all()
 load_replies.write_all()
 states.write_all()
 tokenizers.write_all()
