@@ -30,7 +30,8 @@ static inline const weir_engine_facts *weir_api_facts(const weir_engine *engine)
     return weir_service_facts_of(weir_engine_service(engine));
 }
 
-/* places.c: sets an empty model.path to that of the bundled demo. */
+/* places.c: sets an empty model.path to that of the bundled demo, the name of a model to its
+ * path. */
 WEIR_MUST_CHECK weir_status weir_api_fill_model(weir_config *config, weir_error *error);
 
 /* tokens.c: reserves space for n tokens. */

@@ -6,6 +6,7 @@
 
 #include "engine/api/api_internal.h"
 #include "engine/base/file.h"
+#include "engine/hub/models.h"
 
 /* The folder of the file that contains this code: the library, or a program that links it. */
 static bool own_folder(char out[PATH_MAX])
@@ -39,7 +40,8 @@ void weir_places_find(weir_places *out)
 weir_status weir_api_fill_model(weir_config *config, weir_error *error)
 {
     weir_places places;
-    if (config->model.path[0] != '\0') return WEIR_OK;
+    if (config->model.path[0] != '\0')
+        return weir_models_resolve(config->model.path, sizeof config->model.path, error);
     weir_places_find(&places);
     for (size_t i = 0; i < places.n; i++) {
         const int n = snprintf(

@@ -2,7 +2,8 @@
  *
  * Exit codes: 0 ok, 1 runtime or model, 2 usage or configuration, 3 the memory plan does not fit,
  * 130 Ctrl-C. Answers go to stdout, messages to stderr. A run function gets complete arguments: the
- * configuration is checked, and model.path names a file or folder. */
+ * configuration is checked, and model.path names a file or folder if the command has the option
+ * --model. */
 #pragma once
 #include "engine/cli/options.h"
 
@@ -34,6 +35,9 @@ int weir_run_session_list(const weir_arguments *arguments);
 int weir_run_session_save(const weir_arguments *arguments);
 int weir_run_session_restore(const weir_arguments *arguments);
 int weir_run_session_delete(const weir_arguments *arguments);
+int weir_run_get(const weir_arguments *arguments);
+int weir_run_models(const weir_arguments *arguments);
+int weir_run_models_rm(const weir_arguments *arguments);
 int weir_run_db_create(const weir_arguments *arguments);
 int weir_run_db_ingest(const weir_arguments *arguments);
 int weir_run_db_list(const weir_arguments *arguments);

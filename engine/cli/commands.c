@@ -34,6 +34,32 @@ static const weir_command commands[] = {
       .summary = "Talks to a model in the terminal.",
       .details = "Ctrl-C stops the answer, Ctrl-D ends the conversation.",
       .groups = { &weir_group_chat, &weir_group_sampling, &weir_group_model, &weir_group_policy } },
+    { .name = "get",
+      .usage = "OWNER/NAME[:QUANT] [options]",
+      .word = "name",
+      .run = weir_run_get,
+      .summary = "Downloads a model from a hub, by default huggingface.co, and prints its path.",
+      .details = "Its name, as given here, then stands for its path: `weir chat --model "
+                 "OWNER/NAME:QUANT`. QUANT is a quantisation, such as Q8_0. Without one: Q4_K_M, "
+                 "Q8_0, the first GGUF file, or the safetensors files of a repository that has no "
+                 "GGUF file. A download that was interrupted goes on where it ended; sizes and "
+                 "SHA-256 sums are checked. Files go to $XDG_DATA_HOME/weir/models, by default "
+                 "~/.local/share/weir/models. A token in HF_TOKEN is sent to the hub itself only.",
+      .groups = { &weir_group_get } },
+    { .name = "models",
+      .usage = "[options]",
+      .run = weir_run_models,
+      .summary = "Lists the models of `weir get`: name, quantisation, size, date, state, path.",
+      .details = "`weir models rm NAME` removes one.",
+      .groups = { &weir_group_json } },
+    { .name = "models rm",
+      .usage = "OWNER/NAME[:QUANT]",
+      .word = "name",
+      .run = weir_run_models_rm,
+      .summary = "Removes a model of `weir get`, and prints the files that it removes.",
+      .details = "Without a quantisation: all models of this repository. Files that `weir get` "
+                 "did not make stay.",
+      .groups = { &weir_group_models_rm } },
     { .name = "session list",
       .usage = "--dir DIR [options]",
       .run = weir_run_session_list,

@@ -11,6 +11,7 @@
 #include "engine/cli/command.h"
 #include "engine/cli/progress.h"
 #include "engine/config/distance.h"
+#include "engine/hub/models.h"
 
 int weir_fail(weir_status status, const weir_error *error)
 {
@@ -81,11 +82,22 @@ static void find_places(places *p, const char *caller)
             p->folder_list[p->n_folders++] = p->folders[i];
 }
 
-/* Sets an empty model.path to that of the bundled demo. */
+static bool takes_model(const weir_command *command)
+{
+    for (size_t g = 0; g < WEIR_OPTION_GROUPS && command->groups[g] != NULL; g++)
+        for (size_t i = 0; i < command->groups[g]->n; i++) {
+            const char *const key = command->groups[g]->options[i].key;
+            if (key != NULL && strcmp(key, "model.path") == 0) return true;
+        }
+    return false;
+}
+
+/* Sets an empty model.path to that of the bundled demo, the name of a model to its path. */
 static weir_status fill_model(weir_config *config, const places *p, weir_error *error)
 {
     char path[PATH_MAX];
-    if (config->model.path[0] != '\0') return WEIR_OK;
+    if (config->model.path[0] != '\0')
+        return weir_models_resolve(config->model.path, sizeof config->model.path, error);
     for (size_t i = 0; i < N_ROOTS; i++) {
         if (p->roots[i][0] == '\0' || !join(path, p->roots[i], "models/weir-demo") ||
             !weir_file_is_directory(path))
@@ -98,26 +110,31 @@ static weir_status fill_model(weir_config *config, const places *p, weir_error *
     return weir_error_set(
         error, WEIR_ENOTFOUND,
         "the bundled demo (models/weir-demo) is not installed with this program; give a model: "
-        "--model PATH"
+        "--model PATH, or a name of `weir get`"
     );
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-/* "eval retrieval" takes two words. *n_words: words of argv used. */
+/* True if argv begins with this command's name, of one word or two. */
+static bool is_named(const weir_command *command, int argc, const char *const *argv, bool two_words)
+{
+    const char *const space = strchr(command->name, ' ');
+    const size_t first = space != NULL ? (size_t)(space - command->name) : strlen(command->name);
+    if (two_words != (space != NULL) || strlen(argv[0]) != first ||
+        strncmp(argv[0], command->name, first) != 0)
+        return false;
+    return space == NULL || (argc > 1 && strcmp(argv[1], space + 1) == 0);
+}
+
+/* "models rm" goes before "models". *n_words: words of argv used. */
 static const weir_command *find_command(
     const weir_command *commands, size_t n, int argc, const char *const *argv, int *n_words
 )
 {
-    for (size_t i = 0; i < n; i++) {
-        const char *const space = strchr(commands[i].name, ' ');
-        const size_t first =
-            space != NULL ? (size_t)(space - commands[i].name) : strlen(commands[i].name);
-        if (strlen(argv[0]) != first || strncmp(argv[0], commands[i].name, first) != 0) continue;
-        if (space != NULL && (argc < 2 || strcmp(argv[1], space + 1) != 0)) continue;
-        *n_words = space != NULL ? 2 : 1;
-        return &commands[i];
-    }
+    for (*n_words = 2; *n_words > 0; --*n_words)
+        for (size_t i = 0; i < n; i++)
+            if (is_named(&commands[i], argc, argv, *n_words == 2)) return &commands[i];
     return NULL;
 }
 
@@ -205,7 +222,8 @@ static int run(
     if (arguments.action != WEIR_ACTION_RUN) return print_action(program, &arguments);
     if (arguments.is_quiet) weir_progress_be_quiet();
     (void)weir_log_set_level_name(arguments.config.log.level); /* was checked when it was set */
-    const weir_status status = fill_model(&arguments.config, &here, &error);
+    const weir_status status =
+        takes_model(command) ? fill_model(&arguments.config, &here, &error) : WEIR_OK;
     return status == WEIR_OK ? command->run(&arguments) : weir_fail(status, &error);
 }
 

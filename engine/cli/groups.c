@@ -102,3 +102,18 @@ static const weir_option session_options[] = {
     TEXT("name", "NAME", "The session's name.", .required = true),
 };
 GROUP(session, "Session");
+
+static const weir_option get_options[] = {
+    TEXT("name", "OWNER/NAME[:QUANT]", "The model; --name may be left out.", .required = true),
+    TEXT("revision", "NAME", "Branch, tag or commit. Default: main."),
+    TEXT(
+        "file", "NAME", "Get this file of the repository instead, with the rest of its split set."
+    ),
+    TEXT("endpoint", "URL", "The hub. Default: HF_ENDPOINT, else https://huggingface.co."),
+};
+GROUP(get, "Download");
+
+static const weir_option models_rm_options[] = {
+    TEXT("name", "OWNER/NAME[:QUANT]", "The model; --name may be left out.", .required = true),
+};
+GROUP(models_rm, "Model");
