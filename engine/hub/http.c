@@ -119,7 +119,6 @@ static bool set_options(weir_http *http, const char *url, struct curl_slist *hea
     SET(CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     SET(CURLOPT_LOW_SPEED_LIMIT, 1L);
     SET(CURLOPT_LOW_SPEED_TIME, (long)SILENCE_S);
-    SET(CURLOPT_BUFFERSIZE, 256L << 10);
     SET(CURLOPT_HEADERFUNCTION, on_header);
     SET(CURLOPT_HEADERDATA, http);
     SET(CURLOPT_WRITEFUNCTION, on_body);
@@ -133,6 +132,8 @@ static bool set_options(weir_http *http, const char *url, struct curl_slist *hea
         SET(CURLOPT_RANGE, range);
     }
 #undef SET
+    /* Only for speed: refused after a host name was not found, which leaves the buffer in use. */
+    (void)http->curl->curl_easy_setopt(http->easy, CURLOPT_BUFFERSIZE, 256L << 10);
     return code == CURLE_OK;
 }
 

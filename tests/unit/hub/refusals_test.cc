@@ -95,6 +95,10 @@ TEST_F(Get, WithoutANetworkItSaysSo)
     options_.endpoint = "http://127.0.0.1:1";
     ASSERT_EQ(get("o/n"), WEIR_EIO);
     EXPECT_SAYS(error_.text, "is there a network?");
+    options_.endpoint = "http://no.such.invalid";
+    ASSERT_EQ(get("o/n"), WEIR_EIO);
+    EXPECT_SAYS(error_.text, "no.such.invalid: is there a network?");
+    EXPECT_SAYS(error_.text, "(5 tries)");
 }
 
 /* Answers a client's first bytes with text, which is no TLS. */
