@@ -133,9 +133,9 @@ static weir_status parse_model(
     const char *const kind = json_string_value(json_object_get(entry, "kind"));
     size_t k = 0;
     while (k < 3 && (kind == NULL || strcmp(kind, kinds[k]) != 0)) k++;
-    if (k == 3 || json_array_size(files) == 0)
+    if (k == 3)
         return weir_error_set(
-            error, WEIR_EFORMAT, "%s: model %zu has no known kind or no files", name, out->n
+            error, WEIR_EFORMAT, "%s: model %zu is of no known kind", name, out->n
         );
     model.kind = (weir_hub_kind)k;
     copy_text(model.revision, WEIR_HUB_REVISION, entry, "revision");
@@ -150,6 +150,8 @@ static weir_status parse_model(
                 error, WEIR_EFORMAT, "%s: file %zu of model %zu is malformed", name, i, out->n
             );
     }
+    if (status == WEIR_OK && model.files.n == 0)
+        status = weir_error_set(error, WEIR_EFORMAT, "%s: model %zu has no files", name, out->n);
     if (status != WEIR_OK) {
         weir_hub_listing_free(&model.files);
         return status;

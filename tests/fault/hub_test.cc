@@ -12,6 +12,7 @@
 #include "engine/hub/models.h"
 #include "engine/hub/part.h"
 #include "tests/fault/drive.h"
+#include "tests/fault/power_loss.h"
 
 namespace {
 
@@ -127,6 +128,30 @@ TEST_F(Hub, PartsBecomeFilesWhenTheyAreWhole)
         if (status == WEIR_OK) EXPECT_EQ(now, "1234567890");
     };
     drive(operation);
+}
+
+/* The name appears with all bytes, and stays when it was reported. */
+TEST_F(Hub, APowerLossLeavesNoTornFile)
+{
+    const std::string rest(9000, 'n');
+    fault::make_folder(folder_, { { "m.gguf.part", "12345" } });
+    const size_t n = fault::every_power_loss(
+        folder_,
+        [&] {
+            weir_part part;
+            weir_error error = {};
+            ASSERT_EQ(weir_part_open(&part, folder_.c_str(), "m.gguf", &error), WEIR_OK);
+            ASSERT_EQ(weir_part_resume(&part, 9005, nullptr, nullptr, &error), WEIR_OK);
+            ASSERT_EQ(weir_part_write(&part, rest.data(), rest.size(), &error), WEIR_OK);
+            ASSERT_EQ(weir_part_keep(&part, &error), WEIR_OK) << error.text;
+        },
+        [&](const fault::Files &files, bool is_over) {
+            const auto file = files.find("m.gguf");
+            if (file != files.end()) EXPECT_EQ(file->second, "12345" + rest);
+            if (is_over) EXPECT_NE(file, files.end());
+        }
+    );
+    EXPECT_GT(n, 3u) << "calls were not recorded";
 }
 
 TEST_F(Hub, RemovalGoesOnWhereItFailed)
