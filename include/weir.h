@@ -98,10 +98,10 @@ weir_status weir_config_read(weir_config *config, const char *path, weir_error *
 /* ---- engine ---------------------------------------------------------------------------------- */
 typedef struct weir_engine weir_engine;
 
-/* Loads the model at `model.path` (a GGUF or safetensors file, or a checkpoint folder; empty: the
- * demo model that comes with Weir) and allocates its memory. config: copied; NULL: defaults. EFULL:
- * it does not fit memory.host, and the message says how much would suffice; ECONFIG; ENOTFOUND;
- * EFORMAT; EUNSUPPORTED. */
+/* Loads the model at `model.path` (a GGUF or safetensors file, a checkpoint folder, or the name of
+ * a model of `weir get`, OWNER/NAME[:QUANT]; empty: the demo model that comes with Weir) and
+ * allocates its memory. config: copied; NULL: defaults. EFULL: it does not fit memory.host, and the
+ * message says how much would suffice; ECONFIG; ENOTFOUND; EFORMAT; EUNSUPPORTED. */
 weir_status weir_engine_open(weir_engine **out, const weir_config *config, weir_error *error);
 /* Frees the engine. Free all its sequences first. */
 void weir_engine_close(weir_engine *engine);

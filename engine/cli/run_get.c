@@ -73,8 +73,8 @@ static weir_status read_options(
 static weir_status print_path(weir_buffer *text, const char *name, const weir_hub_result *result)
 {
     weir_log(
-        WEIR_LOG_INFO, "%s: %zu files, %.1f MiB; %zu downloaded", name, result->n_files,
-        (double)result->bytes / (1 << 20), result->n_downloaded
+        WEIR_LOG_INFO, "%s: %zu file%s, %.1f MiB; %zu downloaded", name, result->n_files,
+        result->n_files == 1 ? "" : "s", (double)result->bytes / (1 << 20), result->n_downloaded
     );
     return weir_buffer_format(text, "%s\n", result->path);
 }

@@ -81,7 +81,9 @@ static bool part_is_safe(const char *part, size_t n)
     enum { PART_BYTES = 200 }; /* a file system takes 255; ".part" is added */
     if (n == 0 || n > PART_BYTES || part[0] == '.') return false;
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)part[i] < 0x20 || part[i] == 0x7F || part[i] == '\\') return false;
+        if ((unsigned char)part[i] < 0x20 || part[i] == 0x7F || part[i] == '\\' ||
+            (i + 1 < n && (unsigned char)part[i] == 0xC2 && (unsigned char)part[i + 1] < 0xA0))
+            return false; /* U+0080 to U+009F control terminals, too */
     return true;
 }
 

@@ -41,8 +41,9 @@ def _fields(struct):
 class Engine:
     """One model under one memory budget.
 
-    model: a GGUF or safetensors file or a checkpoint folder; None: the demo model, unless
-    config_file or config names one. memory: "4GiB", the key memory.host. config: further keys.
+    model: a GGUF or safetensors file, a checkpoint folder or the name of a model of `weir get`;
+    None: the demo model, unless config_file or config names one. memory: "4GiB", the key
+    memory.host. config: further keys.
     """
 
     def __init__(self, model=None, *, memory=None, config=None, config_file=None):

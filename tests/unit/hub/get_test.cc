@@ -139,6 +139,10 @@ TEST_F(Get, APartWithoutASumIsNotTrusted)
     put("config.json.part", "{\"b\"");
     ASSERT_EQ(get("o/n"), WEIR_OK) << error_.text;
     EXPECT_EQ(text("config.json"), "{\"a\": 1}");
+    std::filesystem::remove(at("config.json"));
+    put("config.json.part", "{\"b\": 2}"); /* as long as the file */
+    ASSERT_EQ(get("o/n"), WEIR_OK) << error_.text;
+    EXPECT_EQ(text("config.json"), "{\"a\": 1}");
     EXPECT_EQ(hub_.count("Range:"), 0u);
 }
 

@@ -82,6 +82,8 @@ TEST(HubName, FilesStayInTheirFolder)
          { "", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", ".git", "a/.b", "a\\b", "a\nb",
            "a\x7f", "\xff", "a.part", "a.PART", "..\\a", "a/b/c/d/e/f/g/h/i" })
         EXPECT_FALSE(is_safe(bad)) << bad;
+    EXPECT_FALSE(is_safe("a\xc2\x9b[0m")) << "controls a terminal";
+    EXPECT_TRUE(is_safe("a\xc2\xa0"));
     EXPECT_FALSE(is_safe(std::string("a\0b", 3)));
     EXPECT_FALSE(is_safe(std::string(201, 'a')));
     EXPECT_FALSE(is_safe(std::string(600, 'a')));
