@@ -43,6 +43,10 @@ weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error
 WEIR_MUST_CHECK weir_status
 weir_file_write_private(const char *path, const void *bytes, size_t n, weir_error *error);
 
+/* fsync of the folder of a path, after a rename in it. True where file systems or permissions have
+ * no sync for folders; else false with errno. */
+bool weir_file_sync_folder(const char *path);
+
 /* A temporary file is `path`, this, and random digits. Its writer has locked it (flock) until it is
  * renamed or deleted. */
 #define WEIR_TEMPORARY_MARK ".tmp."

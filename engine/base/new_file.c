@@ -49,6 +49,12 @@ static bool sync_folder(int fd)
     return is_synced;
 }
 
+bool weir_file_sync_folder(const char *path)
+{
+    int fd;
+    return open_folder_of(&fd, path) && sync_folder(fd);
+}
+
 /* Reserves bytes where the file system can. */
 static bool reserve(int fd, size_t size)
 {

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/file.h"
 #include "engine/base/memory.h"
 
 enum { PIECE = 1 << 20 };
@@ -119,20 +120,6 @@ weir_status weir_part_write(weir_part *part, const void *bytes, size_t n, weir_e
     return WEIR_OK;
 }
 
-static bool sync_folder_of(const char *path)
-{
-    char copy[PATH_MAX];
-    (void)snprintf(copy, sizeof copy, "%s", path);
-    const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return errno == EACCES;
-    /* Some file systems have no sync for folders. */
-    const bool is_synced = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
-    const int reason = errno;
-    (void)close(fd);
-    errno = reason;
-    return is_synced;
-}
-
 weir_status weir_part_keep(weir_part *part, weir_error *error)
 {
     weir_status status = WEIR_OK;
@@ -140,7 +127,7 @@ weir_status weir_part_keep(weir_part *part, weir_error *error)
         status = fail(part, "sync to the disk", error);
     else if (rename(part->path, part->final) != 0)
         status = fail(part, "rename into place", error);
-    else if (!sync_folder_of(part->final))
+    else if (!weir_file_sync_folder(part->final))
         status = fail(part, "sync its folder to the disk", error);
     weir_part_close(part);
     return status;
