@@ -64,6 +64,9 @@ typedef struct weir_new_file {
  * detected early. */
 WEIR_MUST_CHECK weir_status
 weir_new_file_open(weir_new_file *file, const char *path, size_t size, weir_error *error);
+/* The same for a file that is not private: its mode is 0666 less the umask. */
+WEIR_MUST_CHECK weir_status
+weir_new_file_open_public(weir_new_file *file, const char *path, size_t size, weir_error *error);
 /* fsync, rename, fsync of the folder. On failure the old file is unchanged and the new one is
  * removed; only if the folder cannot be synced, which the error says, the new file is in place.
  * Ends `file` in any case. */

@@ -164,6 +164,13 @@ weir_status weir_new_file_open(
     return open_new(file, path, size, 0600, error);
 }
 
+weir_status weir_new_file_open_public(
+    weir_new_file *file, const char *path, size_t size, weir_error *error
+)
+{
+    return open_new(file, path, size, 0666, error);
+}
+
 weir_status weir_new_file_keep(weir_new_file *file, weir_error *error)
 {
     int folder;

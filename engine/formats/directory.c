@@ -218,6 +218,16 @@ bool weir_tensor_directory_meta(
     return false;
 }
 
+bool weir_tensor_directory_meta_at(
+    const weir_tensor_directory *directory, size_t index, const char **key, weir_meta *out
+)
+{
+    if (index >= directory->n_entries) return false;
+    *key = directory->entries[index].key;
+    *out = directory->entries[index].value;
+    return true;
+}
+
 bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out)
 {
     if (array->type != WEIR_META_ARRAY || index >= array->length) return false;

@@ -43,6 +43,16 @@ static const ggml_type ggml_types[] = {
     [42] = { "Q2_0", true, WEIR_Q2_0 },
 };
 
+bool weir_gguf_number_of(weir_dtype dtype, uint32_t *out)
+{
+    for (size_t i = 0; i < sizeof ggml_types / sizeof ggml_types[0]; i++) {
+        if (!ggml_types[i].known || ggml_types[i].dtype != dtype) continue;
+        *out = (uint32_t)i;
+        return true;
+    }
+    return false;
+}
+
 typedef struct counts {
     uint64_t tensors, keys;
 } counts;

@@ -22,6 +22,9 @@ WEIR_MUST_CHECK weir_status weir_gguf_parse(
     const unsigned char *bytes, size_t n, const char *name, weir_error *error
 );
 
+/* The number of a tensor's type in GGUF; false: it has none. */
+bool weir_gguf_number_of(weir_dtype dtype, uint32_t *out);
+
 /* Reads the header sequentially. Every read names the field for the error message. */
 typedef struct weir_gguf_cursor {
     const unsigned char *bytes;

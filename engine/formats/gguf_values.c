@@ -55,7 +55,7 @@ static uint64_t little_endian(const unsigned char *bytes, size_t n)
 bool weir_packed_read(weir_meta *out, weir_packed_type type, const unsigned char *bytes)
 {
     const uint64_t bits = little_endian(bytes, weir_packed_bytes(type));
-    weir_meta value = { .type = meta_type(type) };
+    weir_meta value = { .type = meta_type(type), .packed_type = (unsigned char)type };
     switch (type) {
     case WEIR_PACKED_I8: value.integer = (int8_t)bits; break;
     case WEIR_PACKED_I16: value.integer = (int16_t)bits; break;

@@ -55,6 +55,7 @@ typedef struct weir_meta {
         const char *string;
     };
     size_t length; /* bytes of the string, or elements of the array */
+    unsigned char packed_type; /* private: of a number or boolean in a GGUF file */
     weir_meta_type element_type; /* of an array */
     const void *elements; /* private to the reader */
 } weir_meta;
@@ -87,6 +88,10 @@ const weir_tensor *weir_tensor_directory_find(
  * config.json. Returns false if it is absent or null. */
 bool weir_tensor_directory_meta(
     const weir_tensor_directory *directory, const char *key, weir_meta *out
+);
+/* The value `index` in the order of keys, and its key; false past the last. */
+bool weir_tensor_directory_meta_at(
+    const weir_tensor_directory *directory, size_t index, const char **key, weir_meta *out
 );
 bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out);
 /* The files of the checkpoint, and a path of one; `file` of a tensor is below their number. */
