@@ -46,6 +46,7 @@ static weir_status add_arch(
         arch.name = head_text(&arch, "name");
         arch.base = head_text(&arch, "base");
         arch.has_match = weir_toml_get(weir_toml_get(arch.root, "arch"), "match") != NULL;
+        arch.has_written_as = weir_toml_get(weir_toml_get(arch.root, "arch"), "written_as") != NULL;
         arch.has_when = weir_toml_get(weir_toml_get(arch.root, "arch"), "when") != NULL;
     }
     const size_t at = status == WEIR_OK ? weir_arch_index(set, arch.name) : 0;

@@ -25,7 +25,7 @@ typedef struct weir_arch {
     const char *name; /* [arch] name  */
     const char *base; /* not joined with yet; NULL: none */
     int32_t n_bases; /* joined with, in a chain */
-    bool has_match, has_when; /* its own, not its base's */
+    bool has_match, has_when, has_written_as; /* its own, not its base's */
     char file[256]; /* for messages */
     weir_block_list blocks; /* in addition to those of the registry */
 } weir_arch;
@@ -54,6 +54,12 @@ WEIR_MUST_CHECK weir_status weir_arch_match(
 WEIR_MUST_CHECK weir_status weir_arch_find(
     const weir_arch **out, const weir_arch_set *set, const char *name,
     const weir_tensor_directory *directory, weir_error *error
+);
+/* The architecture as which a checkpoint of `arch` is written to GGUF ([arch] written_as, else
+ * itself), and its name there. EUNSUPPORTED: GGUF has none. */
+WEIR_MUST_CHECK weir_status weir_arch_written_as(
+    const weir_arch **out, const char **name, const weir_arch_set *set, const weir_arch *arch,
+    weir_error *error
 );
 /* True if a pattern matches the beginning of a tensor's name: {i} and {e} match any number,
  * {beyond} one from n_layers on. */

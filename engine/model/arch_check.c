@@ -7,13 +7,12 @@
 #include "engine/formats/printable.h"
 #include "engine/model/arch_check.h"
 
-static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },
-                                    { "base", FORM_TEXT, ONCE },
-                                    { "match", FORM_LIST, DIFFERS },
-                                    { "prefixes", FORM_LIST, ONCE },
-                                    { "skip", FORM_LIST, DIFFERS },
-                                    { "when", FORM_TABLE, ONCE },
-                                    { 0 } };
+static const member arch_keys[] = {
+    { "name", FORM_TEXT, NEEDED },     { "base", FORM_TEXT, ONCE },
+    { "match", FORM_LIST, DIFFERS },   { "prefixes", FORM_LIST, ONCE },
+    { "skip", FORM_LIST, DIFFERS },    { "when", FORM_TABLE, ONCE },
+    { "written_as", FORM_TEXT, ONCE }, { 0 }
+};
 static const member when_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                     { "hf", FORM_TEXT, ONCE },
                                     { "above", FORM_NUMBER, ONCE },
@@ -56,7 +55,7 @@ static const member refuse_keys[] = { { "gguf", FORM_TEXT, ONCE },
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 static const char *const tables[] = { "arch", "shape",  "rope",   "layers", "block",
-                                      "ffn",  "tensor", "refuse", NULL };
+                                      "ffn",  "tensor", "refuse", "gguf",   NULL };
 
 static const char *text_at(const void *names, size_t index)
 {
@@ -89,7 +88,8 @@ static weir_status check_own_tables(const checker *c)
 static weir_status check_all_tables(const checker *c)
 {
     for (size_t k = 0; tables[k] != NULL; k++) {
-        const bool may_miss = strcmp(tables[k], "rope") == 0 || strcmp(tables[k], "refuse") == 0;
+        const bool may_miss = strcmp(tables[k], "rope") == 0 || strcmp(tables[k], "refuse") == 0 ||
+                              strcmp(tables[k], "gguf") == 0;
         if (!may_miss && weir_toml_get(c->arch->root, tables[k]) == NULL)
             return weir_error_set(
                 c->error, WEIR_ECONFIG, "%s: table [%s] is missing", c->arch->file, tables[k]
@@ -343,5 +343,6 @@ weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
     WEIR_TRY(arch_check_blocks(&c));
     WEIR_TRY(check_layers(&c));
     WEIR_TRY(arch_check_tensors(&c));
+    WEIR_TRY(arch_check_gguf(&c));
     return check_refuse(&c);
 }

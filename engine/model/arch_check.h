@@ -77,5 +77,8 @@ const char *arch_key_at(const void *table, size_t index);
 /* arch_check_blocks.c: [block.NAME] and [ffn]. */
 weir_status arch_check_blocks(const checker *c);
 
+/* arch_check_gguf.c: [gguf]. */
+weir_status arch_check_gguf(const checker *c);
+
 /* arch_check_tensors.c: [tensor]. */
 weir_status arch_check_tensors(const checker *c);

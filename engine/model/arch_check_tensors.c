@@ -5,14 +5,19 @@
 
 #include "engine/model/arch_check.h"
 
-static const member tensor_keys[] = {
-    { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
-    { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },
-    { "hf_transform", FORM_TEXT, ONCE }, { "hf_scales", FORM_TEXT, ONCE },
-    { "or", FORM_TEXT, ONCE },           { "optional", FORM_FLAG, ONCE },
-    { "fused", FORM_LIST, DIFFERS },     { "groups", FORM_TEXT, DIFFERS },
-    { "transposed", FORM_FLAG, ONCE },   { 0 }
-};
+static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },
+                                      { "hf", FORM_NAMES, ONCE },
+                                      { "adapter", FORM_NAMES, ONCE },
+                                      { "gguf_transform", FORM_TEXT, ONCE },
+                                      { "hf_transform", FORM_TEXT, ONCE },
+                                      { "hf_scales", FORM_TEXT, ONCE },
+                                      { "or", FORM_TEXT, ONCE },
+                                      { "optional", FORM_FLAG, ONCE },
+                                      { "fused", FORM_LIST, DIFFERS },
+                                      { "groups", FORM_TEXT, DIFFERS },
+                                      { "transposed", FORM_FLAG, ONCE },
+                                      { "gguf_column", FORM_FLAG, ONCE },
+                                      { 0 } };
 
 /* Parameters that the model itself binds (bind.c), in addition to those of its blocks. */
 static const char *const model_parameters[] = {

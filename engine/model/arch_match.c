@@ -158,6 +158,30 @@ weir_status weir_arch_match(
     return weir_arch_check_refusals(*out, directory, error);
 }
 
+weir_status weir_arch_written_as(
+    const weir_arch **out, const char **name, const weir_arch_set *set, const weir_arch *arch,
+    weir_error *error
+)
+{
+    const weir_toml_node *const head = weir_toml_get(arch->root, "arch");
+    const char *const other =
+        arch->has_written_as ? weir_toml_string(weir_toml_get(head, "written_as"), NULL) : NULL;
+    const size_t at = other != NULL ? weir_arch_index(set, other) : set->count;
+    const weir_arch *const own = other == NULL ? arch : at < set->count ? &set->archs[at] : NULL;
+    const weir_toml_node *const match =
+        own != NULL && own->has_match ? weir_toml_get(weir_toml_get(own->root, "arch"), "match")
+                                      : NULL;
+    const weir_toml_node *const names =
+        match != NULL ? weir_arch_choice(match, WEIR_CONTAINER_GGUF) : NULL;
+    *out = own;
+    *name = names != NULL ? weir_toml_string(weir_toml_at(names, 0, NULL), NULL) : NULL;
+    if (*name != NULL) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED, "architecture %s has no form in GGUF (%s: [arch] match)",
+        arch->name, arch->file
+    );
+}
+
 weir_status weir_arch_find(
     const weir_arch **out, const weir_arch_set *set, const char *name,
     const weir_tensor_directory *directory, weir_error *error

@@ -5,7 +5,7 @@
 
 #include "engine/model/expert_cache_internal.h"
 
-static weir_status load_vector(
+weir_status weir_load_vector(
     const bound_vector *vector, float *dst, const char *path, weir_error *error
 )
 {
@@ -48,7 +48,8 @@ static weir_status load_vectors(weir_model *model, float *dst, weir_error *error
     for (size_t i = 0; i < model->n_vectors; i++) {
         const weir_tensor_directory *const directory =
             weir_model_directory_of(model, model->vectors[i].tensor);
-        WEIR_TRY(load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error)
+        WEIR_TRY(
+            weir_load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error)
         );
         dst += (model->vectors[i].count + 15) / 16 * 16;
     }

@@ -152,6 +152,10 @@ size_t weir_model_near_frequency_bytes(const weir_model *model);
  * have. */
 WEIR_MUST_CHECK weir_status weir_model_resolve_rope(weir_model *model, weir_error *error);
 
+/* load.c: reads a vector to dst [count], and sets its parameter. `path` begins messages. */
+WEIR_MUST_CHECK weir_status
+weir_load_vector(const bound_vector *vector, float *dst, const char *path, weir_error *error);
+
 /* layers.c: shapes that the arch file must have; the layers; space for what they bind. */
 WEIR_MUST_CHECK weir_status weir_require_shapes(
     const weir_model *model, const char *const *names, const char *who, weir_error *error

@@ -309,3 +309,31 @@ weir_status weir_rope_resolve(
         return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a number", path, s.wrong);
     return apply_factors(frequencies, half, factors, path, error);
 }
+
+weir_status weir_rope_settings_of(
+    weir_rope_settings *out, const weir_shape *shape, const weir_arch *arch,
+    const weir_tensor_directory *directory, weir_error *error
+)
+{
+    scaling s = { .directory = directory,
+                  .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
+    const bool scales_scores = flag(arch, "scale_scores", false);
+    *out = (weir_rope_settings){ 0 };
+    WEIR_TRY(find_group(&s, arch, &out->type, error));
+    out->factor = number(&s, "factor", "factor", 1.0);
+    out->original = number(
+        &s, "original_max_position_embeddings", "original_context_length", (double)shape->context
+    );
+    out->beta_fast = number(&s, "beta_fast", "yarn_beta_fast", 32.0);
+    out->beta_slow = number(&s, "beta_slow", "yarn_beta_slow", 1.0);
+    if (strcmp(out->type, "yarn") != 0) return WEIR_OK;
+    const double alone = scales_scores ? 1.0 : yarn_magnitude(out->factor, 1.0);
+    float frequencies[4096], magnitude = 1.0f;
+    WEIR_ASSERT(shape->rotary_dim <= 4096); /* shape.h */
+    WEIR_TRY(weir_rope_resolve(frequencies, &magnitude, shape, arch, directory, NULL, error));
+    if (scales_scores)
+        out->score_multiplier =
+            number(&s, "mscale_all_dim", "yarn_log_multiplier", 0.0) * (s.is_gguf ? 10.0 : 1.0);
+    if (fabs((double)magnitude - alone) > 1e-6 * alone) out->magnitude = (double)magnitude;
+    return WEIR_OK;
+}

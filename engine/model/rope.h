@@ -25,6 +25,19 @@ WEIR_MUST_CHECK weir_status weir_rope_scale_scores(
     weir_error *error
 );
 
+/* The scaling of a checkpoint, for programs that write it elsewhere. */
+typedef struct weir_rope_settings {
+    const char *type; /* "default" if there is none; borrowed from the directory */
+    double factor, original; /* original: of the context; the model's own if not given */
+    double beta_fast, beta_slow; /* of YaRN */
+    double score_multiplier; /* of YaRN with `[rope] scale_scores`: mscale_all_dim; 0: none */
+    double magnitude; /* on cos and sin, where YaRN's factor does not say it; 0: it does */
+} weir_rope_settings;
+WEIR_MUST_CHECK weir_status weir_rope_settings_of(
+    weir_rope_settings *out, const weir_shape *shape, const weir_arch *arch,
+    const weir_tensor_directory *directory, weir_error *error
+);
+
 /* frequencies [rotary_dim / 2]: theta^(-2i / rotary_dim), without scaling. */
 void weir_rope_frequencies(float *frequencies, double theta, int64_t rotary_dim);
 

@@ -46,6 +46,15 @@ static double field_value(const weir_shape *shape, const field *f)
     return f->is_integer ? (double)*(const int64_t *)at : *(const double *)at;
 }
 
+bool weir_shape_number(const weir_shape *shape, const char *name, double *out, bool *is_integer)
+{
+    const field *const f = find_field(name, strlen(name));
+    if (f == NULL) return false;
+    *out = field_value(shape, f);
+    *is_integer = f->is_integer;
+    return true;
+}
+
 int64_t weir_shape_integer(const weir_shape *shape, const char *name)
 {
     const field *const f = find_field(name, strlen(name));

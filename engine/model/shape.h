@@ -72,6 +72,8 @@ typedef struct weir_shape {
 
 /* The names of the shapes. Returns NULL past the last. */
 const char *weir_shape_name(size_t index);
+/* Any number by its name; false: there is none. */
+bool weir_shape_number(const weir_shape *shape, const char *name, double *out, bool *is_integer);
 /* An integer by its name; 0: there is none. */
 int64_t weir_shape_integer(const weir_shape *shape, const char *name);
 
