@@ -51,6 +51,7 @@ typedef struct weir_pretokenizer_kind {
     bool nfc, ignore_merges, add_bos;
 } weir_pretokenizer_kind;
 const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL: unknown */
+const weir_pretokenizer_kind *weir_pretokenizer_at(size_t index); /* NULL: past the last */
 extern const char *const weir_pretokenizer_names; /* the known names, for error messages */
 extern const char *const weir_pattern_gpt2;
 

@@ -101,3 +101,8 @@ const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name)
         if (strcmp(kinds[i].name, name) == 0) return &kinds[i];
     return NULL;
 }
+
+const weir_pretokenizer_kind *weir_pretokenizer_at(size_t index)
+{
+    return index < sizeof kinds / sizeof kinds[0] ? &kinds[index] : NULL;
+}

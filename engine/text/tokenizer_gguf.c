@@ -209,6 +209,8 @@ static weir_status load(const weir_gguf_loader *loader)
 {
     weir_meta model;
     WEIR_TRY(weir_gguf_string(loader, KEY "model", &model));
+    if (strcmp(model.string, "none") == 0 || strcmp(model.string, "no_vocab") == 0)
+        return weir_error_set(loader->error, WEIR_ENOTFOUND, "the file has no tokenizer");
     bool add_bos = false;
     const bool is_bytes = strcmp(model.string, "gpt2") == 0;
     WEIR_TRY(
