@@ -165,6 +165,15 @@ static const weir_command commands[] = {
                  "that a layer chooses. One run gives all budgets: a cache that evicts what was "
                  "used least recently holds what a smaller one holds.",
       .groups = { &weir_group_experts, &weir_group_json, &weir_group_model } },
+    { .name = "convert",
+      .usage = "--out FILE [--type NAME] [options]",
+      .run = weir_run_convert,
+      .summary = "Writes a checkpoint as a GGUF file, quantised if asked.",
+      .details =
+          "Reads safetensors, or a GGUF file whose types change. The file is complete when it "
+          "appears under its name; Ctrl-C leaves nothing. docs/guides/converting.md has the "
+          "types, and what they cost.",
+      .groups = { &weir_group_convert, &weir_group_convert_model } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,

@@ -1,0 +1,24 @@
+/* engine/cli/groups_convert.c - the option groups of commands that write model files. */
+#include "engine/cli/groups.h"
+
+static const weir_option convert_options[] = {
+    TEXT("out", "FILE", "GGUF file to write.", .required = true),
+    TEXT(
+        "type", "NAME",
+        "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q2_k_s, q3_k_s, q3_k_m, q3_k_l, "
+        "q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k, iq4_nl, iq4_xs or mxfp4. Default: f16."
+    ),
+    FLAG("pure", "Give all matrices this type; else those that matter most have more bits."),
+    TEXT(
+        "imatrix", "FILE",
+        "Importance matrix of the model (weir imatrix, llama-imatrix): errors of columns with "
+        "larger inputs count more."
+    ),
+    FLAG("no-tokenizer", "Leave the tokenizer out: the file takes token ids only."),
+};
+GROUP(convert, "Conversion");
+
+static const weir_option convert_model_options[] = { MODEL_FILE_OPTIONS,
+                                                     KEY("threads", "N", "kernels.threads"),
+                                                     KEY("log-level", "LEVEL", "log.level") };
+GROUP(convert_model, "Model");

@@ -1,0 +1,74 @@
+// weir convert as a user runs it.
+#include "tests/unit/cli/program.h"
+
+namespace {
+
+using program::Outcome;
+using program::run;
+
+const char kModel[] = "tests/golden/models/tq/tq-f32.gguf";
+
+class ConvertCommand : public program::Folder {};
+
+TEST_F(ConvertCommand, WritesAModelThatAnswers)
+{
+    const Outcome made = run({ "convert", "--model", "models/weir-demo", "--out", path("demo.gguf"),
+                               "--type", "q8_0" });
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_SAYS(made.out, "108 tensors");
+    EXPECT_SAYS(made.out, "bits per weight");
+    const std::vector<std::string> ask = {
+        "generate", "--prompt", "The price of the museum is", "--max-tokens", "8", "--temperature",
+        "0",        "--model"
+    };
+    std::vector<std::string> own = ask, golden = ask;
+    own.push_back(path("demo.gguf"));
+    golden.push_back("models/weir-demo/weir-demo-q8_0.gguf");
+    const Outcome a = run(own), b = run(golden);
+    ASSERT_EQ(a.code, 0) << a.err;
+    EXPECT_EQ(a.out, b.out);
+}
+
+TEST_F(ConvertCommand, DefaultsToF16)
+{
+    const Outcome o = run({ "convert", "--model", kModel, "--out", path("out.gguf") });
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_SAYS(o.out, "16.");
+}
+
+TEST_F(ConvertCommand, ACheckpointWithoutATokenizerSaysSo)
+{
+    const Outcome o =
+        run({ "convert", "--model", "tests/golden/models/llama3", "--out", path("out.gguf") });
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_SAYS(o.err, "has no tokenizer");
+}
+
+TEST_F(ConvertCommand, UsageErrors)
+{
+    EXPECT_EQ(run({ "convert", "--model", kModel }).code, 2) << "--out is missing";
+    const Outcome type =
+        run({ "convert", "--model", kModel, "--out", path("o.gguf"), "--type", "q9" });
+    EXPECT_EQ(type.code, 2);
+    EXPECT_SAYS(type.err, "q4_k_m");
+    const Outcome adapter = run({ "convert", "--model", kModel, "--out", path("o.gguf"), "--set",
+                                  "model.adapter=x.safetensors" });
+    EXPECT_EQ(adapter.code, 2);
+    EXPECT_SAYS(adapter.err, "model.adapter");
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(ConvertCommand, MissingFilesFail)
+{
+    const Outcome model = run({ "convert", "--model", path("none"), "--out", path("out.gguf") });
+    EXPECT_EQ(model.code, 1);
+    EXPECT_SAYS(model.err, "no such file");
+    const Outcome imatrix = run({ "convert", "--model", kModel, "--out", path("out.gguf"),
+                                  "--imatrix", path("none.gguf") });
+    EXPECT_EQ(imatrix.code, 1);
+    const Outcome folder = run({ "convert", "--model", kModel, "--out", path("no/such/out.gguf") });
+    EXPECT_EQ(folder.code, 1);
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+} // namespace

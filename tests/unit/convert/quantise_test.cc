@@ -1,0 +1,198 @@
+// The quantisers: how near the decoded values are, importance, threads, and inputs at the edges.
+#include "tools/convert/quantise.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/ref/dequantise.h"
+
+namespace {
+
+struct Type {
+    const char *name;
+    /* Root of the mean square error over that of the values, of normal rows: an upper bound, above
+     * what is measured (docs/quantisation.md) and below that of llama.cpp's quantiser. */
+    double error;
+};
+const Type types[] = {
+    { "f32", 0 },       { "f16", 3e-4 },      { "bf16", 2.4e-3 },   { "q8_0", 0.00533 },
+    { "q4_0", 0.0830 }, { "q4_1", 0.0715 },   { "q5_0", 0.0412 },   { "q5_1", 0.0346 },
+    { "q2_k", 0.270 },  { "q3_k", 0.1470 },   { "q4_k", 0.0711 },   { "q5_k", 0.0353 },
+    { "q6_k", 0.0170 }, { "iq4_nl", 0.0748 }, { "iq4_xs", 0.0753 }, { "mxfp4", 0.1130 },
+};
+
+constexpr int64_t n_rows = 24, n = 512;
+
+std::vector<float> normal_rows()
+{
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal(0.0f, 0.02f);
+    std::vector<float> x(n_rows * n);
+    for (float &v : x) v = normal(random);
+    return x;
+}
+
+weir_dtype dtype_of(const char *name)
+{
+    weir_dtype out = WEIR_F32;
+    EXPECT_TRUE(weir_quantised_type(name, &out)) << name;
+    return out;
+}
+
+std::vector<unsigned char> packed(
+    weir_dtype dtype, const std::vector<float> &x, const float *importance = nullptr,
+    int64_t width = n
+)
+{
+    weir_error error = {};
+    const int64_t rows = static_cast<int64_t>(x.size()) / width;
+    std::vector<unsigned char> out(weir_row_bytes(dtype, width) * static_cast<size_t>(rows), 0xAA);
+    EXPECT_EQ(weir_quantise(out.data(), dtype, x.data(), rows, width, importance, &error), WEIR_OK)
+        << error.text;
+    return out;
+}
+
+std::vector<float> decoded(weir_dtype dtype, const std::vector<unsigned char> &bytes, size_t count)
+{
+    std::vector<float> out(count);
+    EXPECT_EQ(
+        weir_k_ref_dequantise(out.data(), bytes.data(), dtype, static_cast<int64_t>(count)), WEIR_OK
+    );
+    return out;
+}
+
+double squares(
+    const std::vector<float> &x, const std::vector<float> &y, const float *importance = nullptr
+)
+{
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); i++) {
+        const double d = static_cast<double>(x[i]) - static_cast<double>(y[i]);
+        sum += d * d * (importance != nullptr ? static_cast<double>(importance[i % n]) : 1.0);
+    }
+    return sum;
+}
+
+class Quantise : public ::testing::TestWithParam<Type> {};
+
+TEST_P(Quantise, IsNearTheValues)
+{
+    const std::vector<float> x = normal_rows(), zero(x.size());
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    const std::vector<float> y = decoded(dtype, packed(dtype, x), x.size());
+    const double error = std::sqrt(squares(x, y) / squares(x, zero));
+    EXPECT_LE(error, GetParam().error) << GetParam().name;
+}
+
+TEST_P(Quantise, ThreadsChangeNoBit)
+{
+    const std::vector<float> x = normal_rows();
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    omp_set_num_threads(1);
+    const std::vector<unsigned char> one = packed(dtype, x);
+    omp_set_num_threads(5);
+    const std::vector<unsigned char> five = packed(dtype, x);
+    omp_set_num_threads(1);
+    EXPECT_EQ(one, five);
+}
+
+TEST_P(Quantise, ZerosAreZeros)
+{
+    const std::vector<float> x(n);
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    for (const float y : decoded(dtype, packed(dtype, x), x.size())) EXPECT_EQ(y, 0.0f);
+}
+
+TEST_P(Quantise, ValuesOfAllSizes)
+{
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    for (const float size : { 1e-30f, 1e-6f, 1.0f, 1e4f }) {
+        std::vector<float> x(n);
+        for (int64_t i = 0; i < n; i++)
+            x[static_cast<size_t>(i)] = size * std::sin(static_cast<float>(i));
+        const std::vector<float> y = decoded(dtype, packed(dtype, x), x.size()), zero(x.size());
+        for (const float v : y) ASSERT_TRUE(std::isfinite(v)) << size;
+        EXPECT_LE(squares(x, y), 1.0001 * squares(x, zero)) << "worse than zeros: " << size;
+        if (size >= 1.0f) EXPECT_LT(squares(x, y), 0.1 * squares(x, zero)) << size;
+    }
+}
+
+TEST_P(Quantise, OneOutlier)
+{
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    for (const float outlier : { -3.0f, 3.0f }) {
+        std::vector<float> x = normal_rows();
+        x.resize(n);
+        x[100] = outlier;
+        const std::vector<float> y = decoded(dtype, packed(dtype, x), x.size());
+        EXPECT_NEAR(y[100], outlier, 0.18f) << GetParam().name;
+    }
+}
+
+TEST_P(Quantise, ImportantColumnsAreNearer)
+{
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    const std::vector<float> x = normal_rows();
+    std::vector<float> importance(n, 0.01f);
+    for (size_t i = 0; i < importance.size(); i += 7) importance[i] = 10.0f;
+    const std::vector<float> plain = decoded(dtype, packed(dtype, x), x.size()),
+                             with = decoded(dtype, packed(dtype, x, importance.data()), x.size());
+    if (!weir_dtype_of(dtype).quantised)
+        EXPECT_EQ(plain, with);
+    else
+        EXPECT_LT(squares(x, with, importance.data()), squares(x, plain, importance.data()));
+}
+
+TEST_P(Quantise, ImportanceOfNothingIsNone)
+{
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    const std::vector<float> x = normal_rows(), none(n);
+    EXPECT_EQ(packed(dtype, x), packed(dtype, x, none.data()));
+}
+
+TEST_P(Quantise, RefusesWhatIsNotFinite)
+{
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    std::vector<unsigned char> out(weir_row_bytes(dtype, n));
+    for (const float bad : { std::nanf(""), INFINITY, -INFINITY }) {
+        std::vector<float> x(n, 1.0f);
+        weir_error error = {};
+        x[77] = bad;
+        EXPECT_EQ(weir_quantise(out.data(), dtype, x.data(), 1, n, nullptr, &error), WEIR_EFORMAT);
+        EXPECT_NE(std::string(error.text).find("element 77"), std::string::npos) << error.text;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Types, Quantise, ::testing::ValuesIn(types),
+    [](const ::testing::TestParamInfo<Type> &info) { return std::string(info.param.name); }
+);
+
+TEST(Quantise, ValuesPastF16)
+{
+    weir_error error = {};
+    std::vector<float> x(n, 1.0f);
+    std::vector<unsigned char> out(4 * n);
+    x[3] = 1e6f;
+    EXPECT_EQ(weir_quantise(out.data(), WEIR_F16, x.data(), 1, n, nullptr, &error), WEIR_EFORMAT);
+    EXPECT_NE(std::string(error.text).find("use bf16 or f32"), std::string::npos) << error.text;
+    EXPECT_EQ(weir_quantise(out.data(), WEIR_BF16, x.data(), 1, n, nullptr, &error), WEIR_OK);
+}
+
+TEST(Quantise, Names)
+{
+    weir_dtype dtype;
+    EXPECT_FALSE(weir_quantised_type("iq2_s", &dtype)) << "it can be read, not written";
+    EXPECT_FALSE(weir_quantised_type("", &dtype));
+    EXPECT_FALSE(weir_quantises(WEIR_IQ1_M));
+    EXPECT_TRUE(weir_quantises(WEIR_Q4_K));
+    for (const Type &t : types)
+        EXPECT_NE(std::string(weir_quantised_names).find(t.name), std::string::npos) << t.name;
+}
+
+} // namespace

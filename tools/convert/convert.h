@@ -1,0 +1,38 @@
+/* tools/convert/convert.h - a checkpoint written as a GGUF file, with other types where asked. */
+#pragma once
+#include "engine/base/error.h"
+#include "tools/convert/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_convert_options {
+    const char *model; /* a safetensors checkpoint, or a GGUF file */
+    const char *arch_dir; /* more architectures; NULL: none */
+    const char *out; /* the GGUF file */
+    const char *imatrix; /* NULL: none */
+    weir_mix mix;
+    bool no_tokenizer; /* a checkpoint's is left out */
+    int32_t n_threads; /* 0: all cores */
+} weir_convert_options;
+
+typedef struct weir_convert_result {
+    size_t n_tensors;
+    uint64_t bytes; /* of the file */
+    uint64_t source_bytes; /* of the same tensors in the checkpoint */
+    int64_t n_elements;
+    bool has_tokenizer;
+    size_t n_left_out; /* tensors of the checkpoint that the file has no place for */
+    char left_out[160]; /* the first of them */
+} weir_convert_result;
+
+/* Writes the file, or leaves nothing: what is there under its name stays until the new one is
+ * complete.
+ * errors : those of opening the checkpoint; EUNSUPPORTED: what GGUF cannot say; EIO: no space */
+WEIR_MUST_CHECK weir_status
+weir_convert(weir_convert_result *result, const weir_convert_options *options, weir_error *error);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,282 @@
+/* tools/convert/tokenizer_keys.c - tokens, types, merges or scores. What the engine's reader of
+ * tokenizer.json refuses is refused here, because the tokenizer is opened first. */
+#include "tools/convert/vocabulary.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/formats/json.h"
+#include "engine/text/pretokenizer_name.h"
+
+enum { TOKENIZER_BYTES = 256 << 20, CONFIG_BYTES = 16 << 20 };
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+static weir_status set_token(
+    const vocabulary *v, const json_t *id, const char *name, size_t length, int32_t type
+)
+{
+    const int64_t at = json_integer_value(id);
+    if (!json_is_integer(id) || at < 0 || at >= v->n)
+        return weir_error_set(
+            v->error, WEIR_EMISMATCH,
+            "the token '%.64s' has an id past the %" PRId64 " rows of the embedding", name, v->n
+        );
+    v->tokens[at] = (token){ .name = name, .length = length, .type = type };
+    return WEIR_OK;
+}
+
+static bool is_byte(const char *name, size_t length)
+{
+    unsigned byte;
+    char end;
+    return length == 6 && sscanf(name, "<0x%2X%c", &byte, &end) == 2 && end == '>';
+}
+
+static weir_status set_base(vocabulary *v)
+{
+    const json_t *const model = json_object_get(v->root, "model");
+    const char *const unknown = json_string_value(json_object_get(model, "unk_token"));
+    const char *name;
+    json_t *id;
+    json_object_foreach(json_object_get(model, "vocab"), name, id)
+    {
+        const size_t length = strlen(name);
+        int32_t type = NORMAL;
+        if (v->is_pieces && is_byte(name, length)) type = BYTE;
+        if (v->is_pieces && unknown != NULL && strcmp(unknown, name) == 0) type = UNKNOWN;
+        WEIR_TRY(set_token(v, id, name, length, type));
+    }
+    return WEIR_OK;
+}
+
+static weir_status set_added(const vocabulary *v, const json_t *entry, const json_t *id)
+{
+    const json_t *const content = json_object_get(entry, "content");
+    const bool is_special = json_is_true(json_object_get(entry, "special"));
+    if (json_is_true(json_object_get(entry, "lstrip")) ||
+        json_is_true(json_object_get(entry, "rstrip")))
+        return weir_error_set(
+            v->error, WEIR_EUNSUPPORTED,
+            "the token '%.64s' takes white space beside it (lstrip, rstrip), which GGUF cannot say",
+            json_string_value(content)
+        );
+    return set_token(
+        v, id, json_string_value(content), json_string_length(content),
+        is_special ? CONTROL : USER_DEFINED
+    );
+}
+
+static weir_status set_all_added(const vocabulary *v)
+{
+    size_t i;
+    json_t *entry;
+    const char *key;
+    json_object_foreach(json_object_get(v->config, "added_tokens_decoder"), key, entry)
+    {
+        json_t *const id = json_integer(strtoll(key, NULL, 10)); /* the reader checked it */
+        const weir_status status =
+            id != NULL ? set_added(v, entry, id)
+                       : weir_error_set(v->error, WEIR_ENOMEM, "no memory for tokens");
+        json_decref(id);
+        WEIR_TRY(status);
+    }
+    json_array_foreach(json_object_get(v->root, "added_tokens"), i, entry)
+        WEIR_TRY(set_added(v, entry, json_object_get(entry, "id")));
+    return WEIR_OK;
+}
+
+void weir_put_tokens(const vocabulary *v)
+{
+    weir_gguf_begin_texts(v->writer, KEY "tokens", (size_t)v->n);
+    for (int64_t i = 0; i < v->n; i++) {
+        char name[32];
+        const token *const t = &v->tokens[i];
+        const int length = snprintf(name, sizeof name, "[PAD%" PRId64 "]", i);
+        if (t->name != NULL)
+            weir_gguf_add_text(v->writer, t->name, t->length);
+        else
+            weir_gguf_add_text(v->writer, name, (size_t)length);
+    }
+    weir_gguf_begin_i32s(v->writer, KEY "token_type", (size_t)v->n);
+    for (int64_t i = 0; i < v->n; i++)
+        weir_gguf_add_i32(v->writer, v->tokens[i].name != NULL ? v->tokens[i].type : UNUSED);
+}
+
+/* ---- merges ---------------------------------------------------------------------------------- */
+/* Appends "left right". */
+weir_status weir_merge_text(const vocabulary *v, weir_buffer *out, const json_t *merge)
+{
+    weir_buffer_clear(out);
+    weir_status status = WEIR_OK;
+    if (json_is_string(merge))
+        status = weir_buffer_add(out, json_string_value(merge), json_string_length(merge));
+    for (size_t i = 0; !json_is_string(merge) && i < 2 && status == WEIR_OK; i++) {
+        const json_t *const half = json_array_get(merge, i);
+        if (i > 0) status = weir_buffer_text(out, " ");
+        if (status == WEIR_OK)
+            status = weir_buffer_add(out, json_string_value(half), json_string_length(half));
+    }
+    return status == WEIR_OK ? WEIR_OK : weir_error_set(v->error, status, "no memory for merges");
+}
+
+weir_status weir_put_merges(const vocabulary *v)
+{
+    const json_t *const merges = json_object_get(json_object_get(v->root, "model"), "merges");
+    weir_buffer text = { 0 };
+    weir_status status = WEIR_OK;
+    size_t i;
+    const json_t *merge;
+    weir_gguf_begin_texts(v->writer, KEY "merges", json_array_size(merges));
+    json_array_foreach(merges, i, merge)
+    {
+        if (status == WEIR_OK) status = weir_merge_text(v, &text, merge);
+        if (status == WEIR_OK) weir_gguf_add_text(v->writer, text.data, text.size);
+    }
+    weir_buffer_free(&text);
+    return status;
+}
+
+/* ---- models ----------------------------------------------------------------------------------- */
+static const char *type_of(const json_t *object)
+{
+    const char *const type = json_string_value(json_object_get(object, "type"));
+    return type != NULL ? type : "";
+}
+
+static weir_status put_bytes(const vocabulary *v)
+{
+    const char *const name = weir_pretokenizer_name(v->root);
+    if (name == NULL)
+        return weir_error_set(
+            v->error, WEIR_EUNSUPPORTED,
+            "tokenizer.json splits text by patterns that GGUF has no name for; --no-tokenizer "
+            "leaves the tokenizer out"
+        );
+    weir_gguf_put_text(v->writer, KEY "model", "gpt2", strlen("gpt2"));
+    weir_gguf_put_text(v->writer, KEY "pre", name, strlen(name));
+    weir_put_tokens(v);
+    return weir_put_merges(v);
+}
+
+/* ---- special tokens -------------------------------------------------------------------------- */
+static void put_id(const vocabulary *v, const char *key, int64_t id)
+{
+    if (id >= 0 && id < v->n) weir_gguf_put_u32(v->writer, key, (uint32_t)id);
+}
+
+/* The id of a token of tokenizer_config.json, or of the model; -1: none. */
+static int64_t configured(const vocabulary *v, const char *key)
+{
+    const json_t *value = json_object_get(v->config, key);
+    if (value == NULL) value = json_object_get(json_object_get(v->root, "model"), key);
+    if (json_is_object(value)) value = json_object_get(value, "content");
+    return json_is_string(value)
+               ? weir_tokenizer_find(
+                     v->tokenizer, json_string_value(value), json_string_length(value)
+                 )
+               : -1;
+}
+
+static weir_status put_specials(const vocabulary *v)
+{
+    static const char *const more[] = { KEY "eot_token_id", KEY "eom_token_id" };
+    const char *const bos = weir_tokenizer_bos_text(v->tokenizer),
+                      *const eos = weir_tokenizer_eos_text(v->tokenizer),
+                      *const chat = weir_tokenizer_chat_template(v->tokenizer);
+    const int64_t end = weir_tokenizer_find(v->tokenizer, eos, strlen(eos));
+    size_t n = 0, n_more = 0;
+    const int32_t *const stops = weir_tokenizer_stop_ids(v->tokenizer, &n);
+    weir_ids ids = { 0 };
+    WEIR_TRY(weir_tokenizer_encode(
+        v->tokenizer, &ids, "", 0, &(weir_encode_options){ .add_special = true }, v->error
+    ));
+    put_id(v, KEY "bos_token_id", weir_tokenizer_find(v->tokenizer, bos, strlen(bos)));
+    put_id(v, KEY "eos_token_id", end);
+    put_id(v, KEY "padding_token_id", configured(v, "pad_token"));
+    put_id(v, KEY "unknown_token_id", configured(v, "unk_token"));
+    for (size_t i = 0; i < n && n_more < 2; i++)
+        if (stops[i] != end) put_id(v, more[n_more++], stops[i]);
+    weir_gguf_put_bool(v->writer, KEY "add_bos_token", ids.count > 0);
+    if (chat != NULL) weir_gguf_put_text(v->writer, "tokenizer.chat_template", chat, strlen(chat));
+    weir_ids_free(&ids);
+    return WEIR_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+/* Sets *out to NULL if the folder has no such file. */
+static weir_status read_beside(
+    json_t **out, const weir_tensor_directory *directory, const char *name, size_t limit,
+    weir_error *error
+)
+{
+    weir_buffer path = { 0 };
+    *out = NULL;
+    weir_status status =
+        weir_buffer_format(&path, "%s/%s", weir_tensor_directory_folder(directory), name);
+    if (status != WEIR_OK)
+        status = weir_error_set(error, status, "%s: no memory for a path", name);
+    else if (weir_file_exists(path.data))
+        status = weir_json_read_file(out, path.data, limit, error);
+    weir_buffer_free(&path);
+    return status;
+}
+
+static weir_status put_vocabulary(vocabulary *v)
+{
+    const json_t *const model = json_object_get(v->root, "model");
+    const char *const type = type_of(model);
+    if (strcmp(type, "Unigram") == 0)
+        return weir_error_set(
+            v->error, WEIR_EUNSUPPORTED,
+            "tokenizer.json has a unigram model, which is not written to GGUF; --no-tokenizer "
+            "leaves the tokenizer out"
+        );
+    v->is_pieces = json_is_true(json_object_get(model, "byte_fallback"));
+    v->tokens = weir_memory_take_zero((size_t)v->n, sizeof *v->tokens);
+    if (v->tokens == NULL)
+        return weir_error_set(v->error, WEIR_ENOMEM, "no memory for %" PRId64 " tokens", v->n);
+    WEIR_TRY(set_base(v));
+    WEIR_TRY(set_all_added(v));
+    WEIR_TRY(v->is_pieces ? weir_put_pieces(v) : put_bytes(v));
+    return put_specials(v);
+}
+
+static weir_status put_none(weir_gguf_writer *writer)
+{
+    weir_gguf_put_text(writer, KEY "model", "none", strlen("none"));
+    return WEIR_OK;
+}
+
+weir_status weir_put_tokenizer(
+    weir_gguf_writer *writer, const weir_tensor_directory *directory, int64_t n_vocab,
+    weir_tokenizer **tokenizer, weir_error *error
+)
+{
+    json_t *root = NULL, *config = NULL;
+    weir_status status = weir_tokenizer_open(tokenizer, directory, error);
+    if (status == WEIR_ENOTFOUND) return put_none(writer);
+    if (status == WEIR_OK)
+        status = read_beside(&root, directory, "tokenizer.json", TOKENIZER_BYTES, error);
+    if (status == WEIR_OK)
+        status = read_beside(&config, directory, "tokenizer_config.json", CONFIG_BYTES, error);
+    if (status == WEIR_OK) {
+        vocabulary v = { .writer = writer,
+                         .tokenizer = *tokenizer,
+                         .root = root,
+                         .config = config,
+                         .n = n_vocab,
+                         .error = error };
+        status = put_vocabulary(&v);
+        weir_memory_give(v.tokens);
+        if (status != WEIR_OK)
+            status =
+                weir_error_prefix(error, status, "%s", weir_tensor_directory_folder(directory));
+    }
+    json_decref(root);
+    json_decref(config);
+    return status;
+}
+
+void weir_put_no_tokenizer(weir_gguf_writer *writer) { (void)put_none(writer); }
