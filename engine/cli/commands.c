@@ -174,6 +174,14 @@ static const weir_command commands[] = {
           "appears under its name; Ctrl-C leaves nothing. docs/guides/converting.md has the "
           "types, and what they cost.",
       .groups = { &weir_group_convert, &weir_group_convert_model } },
+    { .name = "imatrix",
+      .usage = "--text FILE --out FILE [options]",
+      .run = weir_run_imatrix,
+      .summary = "Measures how large the inputs of each matrix are over a text, for `weir convert "
+                 "--imatrix`.",
+      .details = "The file is that of llama-imatrix: either program reads it. Some hundred windows "
+                 "are enough. Experts that the text never chooses are quantised without it.",
+      .groups = { &weir_group_imatrix, &weir_group_model } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,

@@ -22,3 +22,11 @@ static const weir_option convert_model_options[] = { MODEL_FILE_OPTIONS,
                                                      KEY("threads", "N", "kernels.threads"),
                                                      KEY("log-level", "LEVEL", "log.level") };
 GROUP(convert_model, "Model");
+
+static const weir_option imatrix_options[] = {
+    TEXT("text", "FILE", "Text like that of later use, UTF-8; - is stdin.", .required = true),
+    TEXT("out", "FILE", "GGUF file to write.", .required = true),
+    WINDOW_OPTION("512"),
+    INT("limit", "N", 1, INT32_MAX, "Maximum number of windows. Default: all."),
+};
+GROUP(imatrix, "Input and output");

@@ -181,6 +181,20 @@ weir_status weir_source_vector(
     );
 }
 
+const weir_weight *weir_source_weights(const weir_model *model, const weir_parameter_source *source)
+{
+    if (source->kind == WEIR_PARAMETER_VECTOR) return NULL;
+    if (source->first != (size_t)EMBEDDING) return &model->weights[source->first];
+    return weir_model_tied(model) ? model->output : NULL;
+}
+
+const weir_tensor *weir_source_tensor(const weir_model *model, const weir_parameter_source *source)
+{
+    if (source->kind == WEIR_PARAMETER_VECTOR) return model->vectors[source->first].tensor;
+    const bound_matrix *const matrix = matrix_of(model, source, 0);
+    return matrix != NULL ? matrix->tensor : model->embedding;
+}
+
 void weir_source_release(const weir_model *model, const weir_parameter_source *source)
 {
     if (source->kind == WEIR_PARAMETER_VECTOR) return;

@@ -41,6 +41,13 @@ const unsigned char *weir_source_rows(
 WEIR_MUST_CHECK weir_status weir_source_vector(
     const weir_model *model, const weir_parameter_source *source, float *out, weir_error *error
 );
+/* The matrices as products have them, [n_matrices] adjacent: what a call of matmul is about. Of the
+ * embedding those of the output, if they are the same; else NULL, as of vectors. */
+const weir_weight *weir_source_weights(
+    const weir_model *model, const weir_parameter_source *source
+);
+/* The tensor with the first of its elements; borrowed. */
+const weir_tensor *weir_source_tensor(const weir_model *model, const weir_parameter_source *source);
 /* Tells the kernel that the pages read so far are not needed again soon. */
 void weir_source_release(const weir_model *model, const weir_parameter_source *source);
 

@@ -3,7 +3,7 @@
 #include "tools/convert/from_checkpoint.h"
 #include "tools/convert/row_order.h"
 
-enum { PARTS = 8 };
+enum { PARTS = 8, WEIR_CHECKPOINT_NAME = 512 };
 
 /* A parameter in a tensor of the file. */
 typedef struct part {
@@ -32,3 +32,9 @@ struct weir_checkpoint {
     weir_block_use *mixers, *ffns; /* owned, [n_layers]: blocks with the options of GGUF */
     float *row; /* owned: one row before its columns are ordered */
 };
+
+/* The name of a tensor in GGUF. ECONFIG: the arch file has none. */
+WEIR_MUST_CHECK weir_status weir_checkpoint_name(
+    const weir_checkpoint *checkpoint, const target *tensor, char out[WEIR_CHECKPOINT_NAME],
+    weir_error *error
+);

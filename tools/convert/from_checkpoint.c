@@ -7,8 +7,6 @@
 #include "engine/base/memory.h"
 #include "engine/model/rope.h"
 
-enum { NAME = 512 };
-
 /* ---- names ----------------------------------------------------------------------------------- */
 static const weir_toml_node *entry_of(const weir_checkpoint *c, const char *parameter)
 {
@@ -25,13 +23,16 @@ static const char *pattern_of(const weir_checkpoint *c, const char *parameter)
                                         : weir_toml_string(weir_toml_at(names, 0, NULL), NULL);
 }
 
-static void expand(char out[NAME], const char *pattern, int64_t layer)
+static void expand(char out[WEIR_CHECKPOINT_NAME], const char *pattern, int64_t layer)
 {
     const char *const at = strstr(pattern, "{i}");
     if (at == NULL)
-        (void)snprintf(out, NAME, "%s", pattern);
+        (void)snprintf(out, WEIR_CHECKPOINT_NAME, "%s", pattern);
     else
-        (void)snprintf(out, NAME, "%.*s%" PRId64 "%s", (int)(at - pattern), pattern, layer, at + 3);
+        (void)snprintf(
+            out, WEIR_CHECKPOINT_NAME, "%.*s%" PRId64 "%s", (int)(at - pattern), pattern, layer,
+            at + 3
+        );
 }
 
 /* The parameters that share a tensor with this one in GGUF; NULL: it has its own. */
@@ -270,6 +271,22 @@ static void shape_matrices(weir_planned *out, const weir_checkpoint *c, const ta
         if (weir_source_dtype(c->model, &t->parts[i].source) != out->from) out->from = WEIR_F32;
 }
 
+weir_status weir_checkpoint_name(
+    const weir_checkpoint *c, const target *t, char out[WEIR_CHECKPOINT_NAME], weir_error *error
+)
+{
+    const weir_parameter_source *const first = t->n_parts > 0 ? &t->parts[0].source : NULL;
+    const char *const parameter = first != NULL ? first->name : "rope.factors";
+    const char *const pattern = pattern_of(c, parameter);
+    if (pattern == NULL)
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: [tensor] has no gguf name for \"%s\"", c->arch->file,
+            parameter
+        );
+    expand(out, pattern, first != NULL ? first->layer : 0);
+    return WEIR_OK;
+}
+
 static weir_status plan_target(
     weir_plan *plan, weir_checkpoint *c, size_t index, weir_typed typed, const weir_mix *mix,
     weir_error *error
@@ -277,16 +294,9 @@ static weir_status plan_target(
 {
     const target *const t = &c->targets[index];
     const weir_parameter_source *const first = t->n_parts > 0 ? &t->parts[0].source : NULL;
-    const char *const parameter = first != NULL ? first->name : "rope.factors";
-    const char *const pattern = pattern_of(c, parameter);
     weir_planned planned = { .index = index };
-    char name[NAME];
-    if (pattern == NULL)
-        return weir_error_set(
-            error, WEIR_ECONFIG, "%s: [tensor] has no gguf name for \"%s\"", c->arch->file,
-            parameter
-        );
-    expand(name, pattern, first != NULL ? first->layer : 0);
+    char name[WEIR_CHECKPOINT_NAME];
+    WEIR_TRY(weir_checkpoint_name(c, t, name, error));
     if (first == NULL) {
         planned.n_dims = 1;
         planned.shape[0] = planned.n_in = t->n_factors;

@@ -8,6 +8,7 @@
 #include "engine/formats/json.h"
 #include "engine/text/tokenizer.h"
 #include "tests/unit/convert/convert_to.h"
+#include "tests/unit/convert/pieces.h"
 
 namespace {
 
@@ -15,6 +16,7 @@ using converted::convert;
 using converted::Directory;
 using converted::open;
 using converted::Outcome;
+using converted::pieces;
 using std::string;
 
 string read_file(const string &path)
@@ -152,45 +154,6 @@ INSTANTIATE_TEST_SUITE_P(
     Golden, Bytes, ::testing::Values("deepseek3", "gpt2", "llama3", "qwen2", "qwen35", "smollm"),
     [](const ::testing::TestParamInfo<const char *> &info) { return string(info.param); }
 );
-
-/* A tokenizer.json of SentencePiece kind. The merges of "ab" + "c" and "a" + "bc" are both there if
- * is_complete. */
-string pieces(bool has_prefix, bool is_complete)
-{
-    const char *const names[] = { "\xE2\x96\x81",     "a", "b", "c", "ab", "bc", "abc",
-                                  "\xE2\x96\x81\x61", "\n" };
-    string vocab = "\"<unk>\":0,\"<s>\":1,\"</s>\":2";
-    int id = 3;
-    for (int i = 0; i < 256; i++, id++) {
-        char name[32];
-        snprintf(name, sizeof name, ",\"<0x%02X>\":%d", i, id);
-        vocab += name;
-    }
-    for (const char *const name : names) {
-        const string text = name[0] == '\n' ? "\\n" : name;
-        vocab += ",\"" + text + "\":" + std::to_string(id++);
-    }
-    string added;
-    for (int i = 0; i < 3; i++)
-        added += string(i > 0 ? "," : "") + "{\"id\":" + std::to_string(i) + ",\"content\":\"" +
-                 (i == 0   ? "<unk>"
-                  : i == 1 ? "<s>"
-                           : "</s>") +
-                 "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
-                 "\"normalized\":false,\"special\":true}";
-    return string("{\"version\":\"1.0\",\"added_tokens\":[") + added +
-           "],\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" +
-           (has_prefix ? "{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"}," : "") +
-           "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"}]},"
-           "\"pre_tokenizer\":null,\"post_processor\":null,\"decoder\":{\"type\":\"Sequence\","
-           "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xE2\x96\x81\"},"
-           "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}" +
-           (has_prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}" : "") +
-           "]},\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,"
-           "\"byte_fallback\":true,\"vocab\":{" +
-           vocab + "},\"merges\":[\"b c\",\"a b\",\"a bc\"," + (is_complete ? "\"ab c\"," : "") +
-           "\"\xE2\x96\x81 a\"]}}";
-}
 
 const std::vector<string> texts = {
     "", "abc", " abc a", "aabbcc", "a  b\nc <s>x</s>", "cabcab", "<unk> abc", "caf\xC3\xA9"
