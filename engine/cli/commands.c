@@ -182,6 +182,16 @@ static const weir_command commands[] = {
       .details = "The file is that of llama-imatrix: either program reads it. Some hundred windows "
                  "are enough. Experts that the text never chooses are quantised without it.",
       .groups = { &weir_group_imatrix, &weir_group_model } },
+    { .name = "verify",
+      .usage = "--against llama.cpp | transformers --text FILE [options]",
+      .run = weir_run_verify,
+      .summary =
+          "Compares logits and greedy tokens with those of another program on the same model.",
+      .details =
+          "Exit code 1 if the mean KL divergence exceeds --max-kl. Compare exact arithmetic: "
+          "--kv-format f32 --activations f32. llama.cpp computes 16-bit weights with "
+          "inputs of 16 bits, so that a file of --type f32 shows the smallest differences.",
+      .groups = { &weir_group_verify, &weir_group_json, &weir_group_model } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,

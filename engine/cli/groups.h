@@ -62,7 +62,8 @@ extern const weir_option_group weir_group_model, weir_group_planned, weir_group_
 extern const weir_option_group weir_group_db_create, weir_group_db_ingest, weir_group_db_list,
     weir_group_db_query, weir_group_db_merge, weir_group_db_delete;
 /* groups_convert.c */
-extern const weir_option_group weir_group_convert, weir_group_convert_model, weir_group_imatrix;
+extern const weir_option_group weir_group_convert, weir_group_convert_model, weir_group_imatrix,
+    weir_group_verify;
 /* groups_measure.c */
 extern const weir_option_group weir_group_report, weir_group_logits, weir_group_bench,
     weir_group_load, weir_group_experts, weir_group_calibrate, weir_group_retrieval,

@@ -30,3 +30,19 @@ static const weir_option imatrix_options[] = {
     INT("limit", "N", 1, INT32_MAX, "Maximum number of windows. Default: all."),
 };
 GROUP(imatrix, "Input and output");
+
+static const weir_option verify_options[] = {
+    TEXT(
+        "against", "NAME", "llama.cpp (the package llama-cpp-python) or transformers (and torch)."
+    ),
+    TEXT("program", "FILE", "Another program, which speaks the protocol of verify_peer.py."),
+    TEXT("python", "FILE", "Python that has the package. Default: python3."),
+    TEXT("text", "FILE", "Text that prompts are cut from, UTF-8; - is stdin."),
+    TEXT("tokens", "LIST", "Ids of one prompt instead: 1,2,3."),
+    INT("prompts", "N", 1, 4096, "Prompts of the text. Default: 4."),
+    INT("window", "N", 1, 1 << 16, "Tokens of each. Default: 64."),
+    INT("gen", "N", 1, 4096, "Greedy tokens after each prompt. Default: 16."),
+    TEXT("max-kl", "X", "Fail above this mean KL divergence, in nats. Default: 0.001."),
+    FLAG("same-tokens", "Also fail if greedy tokens differ."),
+};
+GROUP(verify, "Comparison");
