@@ -38,7 +38,15 @@ static void count(conversion *c)
 static weir_status write_plan(conversion *c, const weir_row_reader *reader)
 {
     const weir_imatrix *const imatrix = c->options->imatrix != NULL ? &c->imatrix : NULL;
-    WEIR_TRY(weir_plan_write(&c->plan, c->writer, reader, imatrix, c->options->out, c->error));
+    weir_importance_use *const use = &c->result->importance;
+    WEIR_TRY(weir_plan_write(&c->plan, c->writer, reader, imatrix, use, c->options->out, c->error));
+    if (imatrix != NULL && use->n_found == 0)
+        return weir_error_set(
+            c->error, WEIR_EMISMATCH,
+            use->n_quantised == 0 ? "%s: nothing is quantised, so no importance matrix is used"
+                                  : "%s: has none of the model's tensors: it is of another one",
+            c->options->imatrix
+        );
     count(c);
     return WEIR_OK;
 }

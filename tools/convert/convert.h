@@ -7,6 +7,11 @@
 extern "C" {
 #endif
 
+/* How much of an importance matrix was used. */
+typedef struct weir_importance_use {
+    size_t n_quantised, n_found; /* matrices that were quantised; those with an importance */
+} weir_importance_use;
+
 typedef struct weir_convert_options {
     const char *model; /* a safetensors checkpoint, or a GGUF file */
     const char *arch_dir; /* more architectures; NULL: none */
@@ -23,6 +28,7 @@ typedef struct weir_convert_result {
     uint64_t source_bytes; /* of the same tensors in the checkpoint */
     int64_t n_elements;
     bool has_tokenizer;
+    weir_importance_use importance;
     size_t n_left_out; /* tensors of the checkpoint that the file has no place for */
     char left_out[160]; /* the first of them */
 } weir_convert_result;

@@ -264,7 +264,8 @@ static weir_status put_rope(const keys *k)
     weir_gguf_put_text(k->writer, ROPE_KEY("type"), s.type, strlen(s.type));
     weir_gguf_put_f32(k->writer, ROPE_KEY("factor"), (float)s.factor);
     if (!is_yarn) return WEIR_OK;
-    weir_gguf_put_u32(k->writer, ROPE_KEY("original_context_length"), (uint32_t)s.original);
+    (void)snprintf(key, sizeof key, "%s.original_context_length", path);
+    WEIR_TRY(put_number(k, key, s.original, true));
     weir_gguf_put_f32(k->writer, ROPE_KEY("yarn_beta_fast"), (float)s.beta_fast);
     weir_gguf_put_f32(k->writer, ROPE_KEY("yarn_beta_slow"), (float)s.beta_slow);
     if (s.score_multiplier > 0.0)
@@ -295,7 +296,7 @@ static weir_status put_sum(const keys *k, const char *key, const char *text)
 }
 
 /* A list of config.json, filled up with zeros. */
-static void put_list(const keys *k, const char *key, const weir_toml_node *node)
+static weir_status put_list(const keys *k, const char *key, const weir_toml_node *node)
 {
     const weir_toml_node *const paths = weir_toml_get(node, "hf"), *const otherwise = weir_toml_get(
                                                                        node, "default"
@@ -312,7 +313,7 @@ static void put_list(const keys *k, const char *key, const weir_toml_node *node)
         is_found = path != NULL && weir_tensor_directory_meta(k->written->directory, path, &list) &&
                    list.type == WEIR_META_ARRAY;
     }
-    if (!is_found && otherwise == NULL) return;
+    if (!is_found && otherwise == NULL) return WEIR_OK;
     weir_gguf_begin_i32s(k->writer, full(name, k, key), (size_t)length);
     for (int64_t i = 0; i < length; i++) {
         weir_meta element;
@@ -321,8 +322,14 @@ static void put_list(const keys *k, const char *key, const weir_toml_node *node)
             (void)weir_toml_int(weir_toml_at(otherwise, (size_t)i, NULL), &value);
         else if (weir_meta_at(&list, (size_t)i, &element) && element.type == WEIR_META_INT)
             value = element.integer;
+        if (value < INT32_MIN || value > INT32_MAX)
+            return weir_error_set(
+                k->error, WEIR_EUNSUPPORTED, "%s would have %" PRId64 ", which is no i32 of GGUF",
+                key, value
+            );
         weir_gguf_add_i32(k->writer, (int32_t)value);
     }
+    return WEIR_OK;
 }
 
 static weir_status put_more(const keys *k)
@@ -344,7 +351,7 @@ static weir_status put_more(const keys *k)
         else if (weir_toml_float(node, &number))
             WEIR_TRY(put_number(k, key, number, false));
         else
-            put_list(k, key, node);
+            WEIR_TRY(put_list(k, key, node));
     }
     return WEIR_OK;
 }

@@ -45,6 +45,7 @@ typedef struct writing {
     int64_t piece; /* elements */
     int64_t n_done; /* elements, for progress */
     size_t unreleased;
+    weir_importance_use *use;
 } writing;
 
 static weir_status write_piece(
@@ -86,6 +87,10 @@ static weir_status write_matrix(
             w->imatrix, tensor->name, matrix, tensor->n_matrices, tensor->n_in, w->importance,
             &has_importance, error
         ));
+    if (weir_dtype_of(tensor->to).quantised && !tensor->is_copied) {
+        w->use->n_quantised++;
+        w->use->n_found += has_importance;
+    }
     for (int64_t r = 0; r < n_rows; r += at_once) {
         const int64_t n = n_rows - r < at_once ? n_rows - r : at_once;
         WEIR_TRY(write_piece(w, tensor, begin + r, n, has_importance ? w->importance : NULL, error)
@@ -108,7 +113,7 @@ static weir_status write_tensors(writing *w, const weir_plan *plan, weir_error *
 
 weir_status weir_plan_write(
     const weir_plan *plan, weir_gguf_writer *writer, const weir_row_reader *reader,
-    const weir_imatrix *imatrix, const char *out, weir_error *error
+    const weir_imatrix *imatrix, weir_importance_use *use, const char *out, weir_error *error
 )
 {
     int64_t widest = 1, total = 0;
@@ -127,6 +132,7 @@ weir_status weir_plan_write(
     writing w = { .writer = writer,
                   .reader = reader,
                   .imatrix = imatrix,
+                  .use = use,
                   .piece = piece,
                   .rows = weir_memory_take_zero((size_t)piece, sizeof(float)),
                   .packed = weir_memory_take_zero((size_t)piece, sizeof(float)),

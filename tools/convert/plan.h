@@ -2,6 +2,7 @@
  * type there, and how its rows are read. */
 #pragma once
 #include "engine/formats/gguf_writer.h"
+#include "tools/convert/convert.h"
 #include "tools/convert/imatrix.h"
 
 #ifdef __cplusplus
@@ -55,7 +56,7 @@ void weir_plan_free(weir_plan *plan);
  * memory  : two pieces of some MiB, or of one row where that is longer */
 WEIR_MUST_CHECK weir_status weir_plan_write(
     const weir_plan *plan, weir_gguf_writer *writer, const weir_row_reader *reader,
-    const weir_imatrix *imatrix, const char *out, weir_error *error
+    const weir_imatrix *imatrix, weir_importance_use *use, const char *out, weir_error *error
 );
 
 #ifdef __cplusplus

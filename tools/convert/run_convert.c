@@ -12,6 +12,11 @@ static void report(const weir_convert_result *r, const char *out)
         r->n_tensors, (double)r->bytes / mib, 8.0 * (double)r->bytes / (double)r->n_elements,
         (double)r->source_bytes / mib
     );
+    if (r->importance.n_found > 0)
+        (void)printf(
+            "%zu of %zu quantised matrices have an importance\n", r->importance.n_found,
+            r->importance.n_quantised
+        );
     if (!r->has_tokenizer)
         (void)fprintf(
             stderr, "weir: warning: the checkpoint has no tokenizer that GGUF can hold; the file "

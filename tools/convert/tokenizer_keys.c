@@ -55,6 +55,8 @@ static weir_status set_added(const vocabulary *v, const json_t *entry, const jso
 {
     const json_t *const content = json_object_get(entry, "content");
     const bool is_special = json_is_true(json_object_get(entry, "special"));
+    if (!json_is_string(content))
+        return weir_error_set(v->error, WEIR_EFORMAT, "an added token has no content");
     if (json_is_true(json_object_get(entry, "lstrip")) ||
         json_is_true(json_object_get(entry, "rstrip")))
         return weir_error_set(

@@ -19,7 +19,8 @@ static weir_status set_scores(vocabulary *v)
     {
         if (status == WEIR_OK) status = weir_merge_text(v, &text, merge);
         if (status != WEIR_OK) break;
-        char *const space = memchr(text.data + 1, ' ', text.size - 1); /* the reader checked it */
+        char *const space = text.size > 2 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
+        if (space == NULL) continue; /* only if the file changed after its reader checked it */
         const size_t left = (size_t)(space - text.data);
         memmove(space, space + 1, text.size - left); /* with its NUL */
         const json_t *const id =

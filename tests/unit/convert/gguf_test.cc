@@ -122,15 +122,36 @@ TEST_F(Gguf, AnImportanceMatrixChangesItsTensorOnly)
     }
 }
 
+TEST_F(Gguf, AnImportanceMatrixThatIsNotUsedIsAnError)
+{
+    const std::string file = imatrix("another.weight", std::vector<float>(64, 1.0f), { 1 }, 64);
+    const Outcome other = convert({ kModel, path("out.gguf"), "q4_0", false, false, 1, file });
+    EXPECT_EQ(other.status, WEIR_EMISMATCH);
+    EXPECT_NE(std::string(other.error.text).find("of another one"), std::string::npos);
+    const Outcome plain = convert({ kModel, path("out.gguf"), "f16", false, false, 1, file });
+    EXPECT_EQ(plain.status, WEIR_EMISMATCH);
+    EXPECT_NE(std::string(plain.error.text).find("nothing is quantised"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(path("out.gguf")));
+}
+
 TEST_F(Gguf, AnExpertThatWasNeverUsedHasNoImportance)
 {
-    const std::string file = imatrix(kTensor, std::vector<float>(64, 0.0f), { 0.0f }, 64);
-    ASSERT_EQ(convert({ kModel, path("plain.gguf"), "q4_0" }).status, WEIR_OK);
-    ASSERT_EQ(convert({ kModel, path("out.gguf"), "q4_0", false, false, 1, file }).status, WEIR_OK);
+    const char model[] = "tests/golden/families/gpt-oss/gpt-oss-f16.gguf",
+               tensor[] = "blk.0.ffn_gate_exps.weight"; /* [6, 32, 64] */
+    std::vector<float> sums(6 * 64, 1.0f);
+    for (size_t i = 0; i < sums.size(); i += 4) sums[i] = 5000.0f;
+    const std::string file = imatrix(tensor, sums, { 1, 0, 1, 1, 1, 1 }, 64);
+    ASSERT_EQ(convert({ model, path("plain.gguf"), "q4_0" }).status, WEIR_OK);
+    const Outcome o = convert({ model, path("out.gguf"), "q4_0", false, false, 1, file });
+    ASSERT_EQ(o.status, WEIR_OK) << o.error.text;
+    EXPECT_EQ(o.result.importance.n_found, 5u);
     const Directory with = open(path("out.gguf")), plain = open(path("plain.gguf"));
-    const weir_tensor *const a = weir_tensor_directory_find(plain.get(), kTensor),
-                             *const b = weir_tensor_directory_find(with.get(), kTensor);
-    EXPECT_EQ(memcmp(a->data, b->data, a->bytes), 0);
+    const weir_tensor *const a = weir_tensor_directory_find(plain.get(), tensor),
+                             *const b = weir_tensor_directory_find(with.get(), tensor);
+    ASSERT_EQ(a->dtype, WEIR_Q4_0);
+    const size_t bytes = a->bytes / 6;
+    for (size_t e = 0; e < 6; e++)
+        EXPECT_EQ(memcmp(a->data + e * bytes, b->data + e * bytes, bytes) == 0, e == 1) << e;
 }
 
 TEST_F(Gguf, HostileImportanceMatrices)

@@ -255,8 +255,19 @@ TEST_P(ArchFault, IsNamed)
     if (status == WEIR_ECONFIG) EXPECT_SAYS(engine.text(), "acme.toml");
 }
 
+const char kGguf[] = "\"attention.value_length\" = \"head_dim\"";
+
 const Fault faults[] = {
     { "Table", "[layers]", "[colours]\nred = 1\n\n[layers]", "unknown table [colours]" },
+    { "GgufShape", kGguf, "key = \"wheels\"", "unknown shape 'wheels'" },
+    { "GgufShapeMissing", kGguf, "key = \"gdn_taps\"", "needs gdn_taps in [shape]" },
+    { "GgufSum", kGguf, "key = \"d_model + wheels\"", "unknown shape 'wheels'" },
+    { "GgufValue", kGguf, "key = [1]", "must be a number, a boolean" },
+    { "GgufList", kGguf, "key = { hf = \"a\", length = 0 }", "length must be 1 to 64" },
+    { "GgufListDefault", kGguf, "key = { hf = \"a\", length = 2, default = [1, 2, 3] }",
+      "length must be 1 to 64" },
+    { "GgufListKey", kGguf, "key = { hf = \"a\", size = 4 }", "unknown key 'size'" },
+    { "WrittenAs", "prefixes = [", "written_as = 1\nprefixes = [", "[arch] written_as" },
     { "MissingTable", "[ffn]\nkind = \"swiglu\"\n", "", "[ffn]" },
     { "Block", "pattern = [\"attn\"]", "pattern = [\"attention\"]",
       "unknown block 'attention'; the nearest is 'attn'" },
