@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/cli/progress.h"
 #include "kernels/ref/dequantise.h"
 #include "tests/unit/convert/convert_to.h"
 
@@ -241,6 +242,20 @@ TEST_F(Convert, WhatGgufCannotSayIsRefused)
     EXPECT_NE(std::string(o.error.text).find("attention_scale is"), std::string::npos)
         << o.error.text;
     EXPECT_EQ(files(), 0u) << "no file, no temporary one";
+}
+
+TEST_F(Convert, CtrlCLeavesWhatWasThere)
+{
+    FILE *const old = fopen(path("out.gguf").c_str(), "w");
+    ASSERT_NE(old, nullptr);
+    fputs("old", old);
+    fclose(old);
+    weir_interrupted = 1;
+    const Outcome o = convert({ "tests/golden/models/tq", path("out.gguf"), "q8_0" });
+    weir_interrupted = 0;
+    EXPECT_EQ(o.status, WEIR_ECANCELED);
+    EXPECT_EQ(files(), 1u) << "a temporary file is left";
+    EXPECT_EQ(std::filesystem::file_size(path("out.gguf")), 3u);
 }
 
 TEST_F(Convert, TheModelItselfIsNoPlaceToWrite)
