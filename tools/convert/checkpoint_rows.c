@@ -10,7 +10,9 @@ static part *find_row(target *t, int64_t row, int64_t *own)
 {
     int64_t n_rows = 0;
     for (size_t i = 0; i < t->n_parts; i++) n_rows += t->parts[i].source.n_rows;
-    const int64_t in_group = n_rows / t->n_groups, of_group = row / in_group;
+    const int64_t in_group = n_rows / t->n_groups;
+    WEIR_ASSERT(in_group > 0); /* no matrix is empty */
+    const int64_t of_group = row / in_group;
     int64_t at = row % in_group;
     for (size_t i = 0; i < t->n_parts; i++) {
         part *const p = &t->parts[i];

@@ -31,6 +31,8 @@ static void count(conversion *c)
     for (size_t i = 0; i < c->plan.n; i++) {
         const weir_planned *const t = &c->plan.tensors[i];
         r->n_elements += t->n_rows * t->n_in;
+        r->n_requantised +=
+            t->from != t->to && weir_dtype_of(t->from).quantised && weir_dtype_of(t->to).quantised;
         r->source_bytes += weir_row_bytes(t->from, t->n_in) * (uint64_t)t->n_rows;
     }
 }

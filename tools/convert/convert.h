@@ -29,6 +29,7 @@ typedef struct weir_convert_result {
     int64_t n_elements;
     bool has_tokenizer;
     weir_importance_use importance;
+    size_t n_requantised; /* tensors that had another quantised type: they lose twice */
     size_t n_left_out; /* tensors of the checkpoint that the file has no place for */
     char left_out[160]; /* the first of them */
 } weir_convert_result;

@@ -136,7 +136,11 @@ static weir_status add_source(
         groups != NULL ? weir_arch_choice(groups, WEIR_CONTAINER_GGUF) : NULL;
     if (shape != NULL)
         t->n_groups = weir_shape_integer(weir_model_shape(c->model), weir_toml_string(shape, NULL));
-    return WEIR_OK;
+    if (t->n_groups > 0 && source->n_rows % t->n_groups == 0) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_ECONFIG, "%s: [tensor] \"%s\": its rows do not divide into groups",
+        c->arch->file, source->name
+    );
 }
 
 /* rope_freqs.weight: what divides the frequencies without scaling, where GGUF has no other way to

@@ -101,7 +101,8 @@ static void block_importance(float *w, const float *importance, int64_t n)
     float sum = 0.0f;
     for (int64_t i = 0; importance != NULL && i < n; i++) sum += importance[i];
     const float least = 1e-5f * sum / (float)n;
-    for (int64_t i = 0; i < n; i++) w[i] = sum > 0.0f ? importance[i] / sum + least / sum : 1.0f;
+    for (int64_t i = 0; i < n; i++)
+        w[i] = importance != NULL && sum > 0.0f ? importance[i] / sum + least / sum : 1.0f;
 }
 
 static void quantise_plain(unsigned char *out, weir_dtype dtype, const float *x, int64_t n)

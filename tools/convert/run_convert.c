@@ -22,6 +22,13 @@ static void report(const weir_convert_result *r, const char *out)
             stderr, "weir: warning: the checkpoint has no tokenizer that GGUF can hold; the file "
                     "takes token ids only\n"
         );
+    if (r->n_requantised > 0)
+        (void)fprintf(
+            stderr,
+            "weir: warning: %zu tensors were quantised already and are quantised again: a "
+            "conversion from the original loses less\n",
+            r->n_requantised
+        );
     if (r->n_left_out > 0)
         (void)fprintf(
             stderr,

@@ -44,6 +44,19 @@ TEST_F(ConvertCommand, ACheckpointWithoutATokenizerSaysSo)
     EXPECT_SAYS(o.err, "has no tokenizer");
 }
 
+TEST_F(ConvertCommand, QuantisedTwiceIsSaid)
+{
+    const char model[] = "tests/golden/models/tq/tq-q8_0.gguf";
+    const Outcome twice =
+        run({ "convert", "--model", model, "--out", path("out.gguf"), "--type", "q4_0" });
+    ASSERT_EQ(twice.code, 0) << twice.err;
+    EXPECT_SAYS(twice.err, "quantised again");
+    const Outcome once =
+        run({ "convert", "--model", model, "--out", path("out.gguf"), "--type", "f32" });
+    ASSERT_EQ(once.code, 0) << once.err;
+    EXPECT_EQ(once.err.find("quantised again"), std::string::npos) << once.err;
+}
+
 TEST_F(ConvertCommand, UsageErrors)
 {
     EXPECT_EQ(run({ "convert", "--model", kModel }).code, 2) << "--out is missing";
