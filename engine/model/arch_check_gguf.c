@@ -1,5 +1,5 @@
-/* engine/model/arch_check_gguf.c - checks [gguf] of arch files: what files of the architecture say in
- * addition to what the other tables name, for the program that writes them. */
+/* engine/model/arch_check_gguf.c - checks [gguf] of arch files: what files of the architecture say
+ * in addition to what the other tables name, for the program that writes them. */
 #include <stdio.h>
 #include <string.h>
 

@@ -140,7 +140,7 @@ weir_status weir_put_merges(const vocabulary *v)
     return status;
 }
 
-/* ---- models ----------------------------------------------------------------------------------- */
+/* ---- models ---------------------------------------------------------------------------------- */
 static const char *type_of(const json_t *object)
 {
     const char *const type = json_string_value(json_object_get(object, "type"));

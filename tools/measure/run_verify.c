@@ -1,5 +1,5 @@
-/* tools/measure/run_verify.c - weir verify: logits and greedy tokens of prompts, compared with those
- * of llama.cpp, transformers or another program. */
+/* tools/measure/run_verify.c - weir verify: logits and greedy tokens of prompts, compared with
+ * those of llama.cpp, transformers or another program. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
