@@ -184,6 +184,7 @@ struct weir_service {
      * which all others decode. */
     int32_t chunk, busy_chunk, policy_chunk, policy_busy_chunk, block_rows, step_rows, long_prompt;
     int32_t n_drafts, draft_match; /* weir_service_parts */
+    int32_t n_decoding; /* items of the plan that decode */
     char *draft_states; /* [WEIR_DRAFT_STATES] of facts.recurrent_bytes; NULL: none */
     bool has_draft_state[WEIR_DRAFT_STATES]; /* a choice holds it */
     /* Past rows whose attention costs a row of a prompt as much as all else; 0: unknown. */

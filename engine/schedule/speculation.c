@@ -29,7 +29,8 @@ static int32_t draft_limit(const choice *c, int32_t rows)
 {
     const weir_job *const job = c->job;
     const int32_t n_tokens = c->sequence->n_tokens,
-                  length = c->draft_length > 0 ? c->draft_length : FIRST_LENGTH;
+                  first = (int32_t)weir_max(FIRST_LENGTH / job->service->n_decoding, 1),
+                  length = c->draft_length > 0 ? c->draft_length : first;
     int32_t limit = weir_min_i32(weir_min_i32(length, job->service->n_drafts), rows);
     limit = weir_min_i32(limit, page_rows(c->sequence));
     limit = weir_min_i32(limit, job->request.max_tokens - c->n_answer - 1);
@@ -64,6 +65,9 @@ static int32_t free_rows(const weir_service *service, int32_t n_items)
 void weir_service_draft(weir_service *service, int32_t n_items)
 {
     int32_t rows = service->n_drafts > 0 ? free_rows(service, n_items) : 0;
+    service->n_decoding = 0;
+    for (int32_t i = 0; i < n_items; i++)
+        service->n_decoding += weir_choice_is_decoding(service->step.choices[i]);
     for (int32_t i = 0; i < n_items && rows > 0; i++) {
         const choice *const c = service->step.choices[i];
         weir_batch_item *const item = &service->step.items[i];
@@ -176,7 +180,8 @@ void weir_choice_accept(choice *c, const weir_batch_item *item, int32_t n)
     }
 }
 
-/* Drafts get longer as long as they are right, and pauses as long as they are wrong. */
+/* Drafts get longer as long as they are right, and pauses as long as they are wrong. What a wrong
+ * one costs all others of the step wait for. */
 void weir_choice_learn(choice *c, int32_t n_drafts, int32_t n_accepted)
 {
     const int32_t length = (int32_t)weir_max(c->draft_length, n_drafts);
@@ -191,6 +196,6 @@ void weir_choice_learn(choice *c, int32_t n_drafts, int32_t n_accepted)
     }
     c->draft_length = (int32_t)weir_max(length / 2, 1);
     c->n_draft_misses++;
-    c->draft_from =
-        c->n_answer + weir_min_i32(1 << weir_min_i32(c->n_draft_misses, 16), LONGEST_PAUSE);
+    const int32_t pause = weir_min_i32(1 << weir_min_i32(c->n_draft_misses, 16), LONGEST_PAUSE);
+    c->draft_from = c->n_answer + pause * (int32_t)weir_max(c->job->service->n_decoding, 1);
 }
