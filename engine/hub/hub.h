@@ -28,7 +28,7 @@ typedef struct weir_hub_options {
     bool (*is_cancelled)(void *user); /* asked a few times a second; NULL: never */
     /* Bytes of this download so far and in all. Called often. NULL: none. */
     void (*progress)(void *user, int64_t done, int64_t total);
-    void (*warn)(void *user, const char *text); /* why something is done again; NULL: nobody */
+    void (*warn)(void *user, const char *text); /* why something is done again; may be NULL */
     void *user;
 } weir_hub_options;
 

@@ -46,7 +46,7 @@ weir_models_list(weir_model_entry **out, size_t *n, const char *models, weir_err
 /* Bytes of the files of a model that are here, finished or not. */
 int64_t weir_models_here(const weir_hub_model *model, const char *folder, bool *is_complete);
 
-/* Waits for nobody: EIO if another process gets or removes files of this repository. *fd keeps the
+/* Does not wait: EIO if another process gets or removes files of this repository. *fd keeps the
  * folder locked until it is closed. */
 WEIR_MUST_CHECK weir_status weir_models_lock(int *fd, const char *folder, weir_error *error);
 /* Removes the files of a model, or of all models of a repository if the name has no quantisation;

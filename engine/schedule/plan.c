@@ -200,18 +200,21 @@ int32_t weir_service_plan(weir_service *service)
 {
     step_plan plan = { .service = service };
     service->n_returning = 0;
+    int32_t n_rows = 0;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
         if (c == NULL || c->job->is_in_step) continue;
         c->is_planned = c->is_overlooked = c->goes_first = c->is_returning = false;
         c->is_skipped = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
-        if (can_run(c) && !c->is_skipped && weir_choice_is_decoding(c))
+        if (can_run(c) && !c->is_skipped && weir_choice_is_decoding(c)) {
             add_item(&plan, c, 1 + c->n_redo);
+            n_rows += 1 + c->n_redo;
+        }
     }
     plan.others_decode = plan.n_items > 0;
     plan.rows = weir_min_i32(
         plan.others_decode || service->is_nested ? service->busy_chunk : service->chunk,
-        service->step_rows - plan.n_items
+        service->step_rows - n_rows
     );
     while (plan.rows > 0 && next_prompt(&plan, PROMPT_ANY, NULL) != NULL) plan_priority(&plan);
     weir_service_draft(service, plan.n_items);

@@ -180,8 +180,8 @@ void weir_choice_accept(choice *c, const weir_batch_item *item, int32_t n)
     }
 }
 
-/* Drafts get longer as long as they are right, and pauses as long as they are wrong. What a wrong
- * one costs all others of the step wait for. */
+/* Drafts get longer as long as they are right, and pauses as long as they are wrong. A wrong draft
+ * delays all sequences of the step, so pauses grow with their number. */
 void weir_choice_learn(choice *c, int32_t n_drafts, int32_t n_accepted)
 {
     const int32_t length = (int32_t)weir_max(c->draft_length, n_drafts);

@@ -61,7 +61,8 @@ static weir_status set_added(const vocabulary *v, const json_t *entry, const jso
         json_is_true(json_object_get(entry, "rstrip")))
         return weir_error_set(
             v->error, WEIR_EUNSUPPORTED,
-            "the token '%.64s' takes white space beside it (lstrip, rstrip), which GGUF cannot say",
+            "the token '%.64s' takes the white space around it (lstrip, rstrip), which GGUF cannot "
+            "say",
             json_string_value(content)
         );
     return set_token(

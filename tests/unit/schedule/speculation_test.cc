@@ -179,9 +179,13 @@ TEST_F(Speculation, NothingIsDraftedWithAPolicy)
     support::Call call(text(1, 40), 60);
     call.request.policy = &policy;
     call.request.kv_budget = 96;
-    call.request.ignore_eos = true;
+    narrow(&call);
     (void)answer(call);
     EXPECT_EQ(usage_.n_drafted, 0);
+    support::Call plain(text(1, 40), 60);
+    narrow(&plain);
+    (void)answer(plain);
+    EXPECT_GT(usage_.n_drafted, 0) << "the policy made no difference";
 }
 
 TEST_F(Speculation, PreemptedSequencesAnswerAlike)
