@@ -25,6 +25,8 @@ static const char *const model_parameters[] = {
     "norm",
     "output",
     "rope.factors",
+    "rope.short",
+    "rope.long",
     "layer.mixer_norm",
     "layer.mixer_norm_after",
     "layer.ffn_norm",
@@ -49,7 +51,7 @@ static const char *parameter_at(const void *names, size_t index)
 static bool is_per_layer(const char *parameter)
 {
     return strcmp(parameter, "embed") != 0 && strcmp(parameter, "norm") != 0 &&
-           strcmp(parameter, "output") != 0 && strcmp(parameter, "rope.factors") != 0;
+           strcmp(parameter, "output") != 0 && strncmp(parameter, "rope.", 5) != 0;
 }
 
 /* `or` uses another parameter's own names: one step, so there can be no cycle. */

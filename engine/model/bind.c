@@ -277,6 +277,24 @@ static void bind_embedding(binder *b)
     b->model->shape.n_vocab = tensor->shape[0];
 }
 
+/* Longrope's two lists of factors, of GGUF files that have them. */
+static void bind_rope_lists(binder *b)
+{
+    weir_model *const model = b->model;
+    static const char *const names[] = { "rope.short", "rope.long" };
+    const size_t before = model->n_vectors;
+    for (size_t i = 0; i < 2; i++) {
+        wanted list = model_parameter(b, names[i], 0, model->shape.rotary_dim / 2);
+        list.optional = true;
+        if (list.entry != NULL) bind_vector(b, &list, &model->rope_lists[i]);
+    }
+    if (model->n_vectors == before + 1)
+        weir_bind_problem(
+            b, "one of longrope's two lists of factors is missing, of %s and %s", names[0], names[1]
+        );
+    model->rope_context.has_lists = model->n_vectors == before + 2;
+}
+
 /* The parameters of the model that belong to no layer. */
 static void bind_ends(binder *b)
 {
@@ -291,6 +309,7 @@ static void bind_ends(binder *b)
     bind_vector(b, &norm, &model->output_norm);
     bind_matrix(b, &output, &model->output);
     bind_vector(b, &factors, &model->rope_factors);
+    bind_rope_lists(b);
 }
 
 /* An adapter of which nothing is used is the wrong file, or has unknown names. */

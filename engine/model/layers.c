@@ -221,11 +221,11 @@ weir_status weir_plan_layers(weir_model *model, weir_error *error)
     return status == WEIR_OK ? list_geometry(model, error) : status;
 }
 
-/* The output matrix; its norm and RoPE's factors. */
+/* The output matrix; its norm, RoPE's factors and longrope's lists. */
 weir_status weir_open_parameters(weir_model *model, weir_error *error)
 {
     model->max_matrices += 1;
-    model->max_vectors += 2;
+    model->max_vectors += 4;
     model->weights = calloc(model->max_matrices, sizeof *model->weights);
     model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
     model->vectors = calloc(model->max_vectors, sizeof *model->vectors);

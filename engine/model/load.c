@@ -84,7 +84,7 @@ static weir_status load_small(weir_model *model, weir_error *error)
     if (vectors == NULL && model->vector_bytes > 0)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the model's vectors");
     weir_status status = load_vectors(model, vectors, error);
-    if (status == WEIR_OK && model->rope_factors != NULL)
+    if (status == WEIR_OK && (model->rope_factors != NULL || model->rope_context.has_lists))
         status = weir_model_resolve_rope(model, error);
     if (status == WEIR_OK && is_apart) status = move_vectors(model, vectors, error);
     if (is_apart) free(vectors);

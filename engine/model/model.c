@@ -44,9 +44,14 @@ weir_status weir_model_resolve_rope(weir_model *model, weir_error *error)
     if (model->frequencies == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
     model->rope.frequencies = model->frequencies;
+    model->has_long_rope =
+        weir_rope_is_long(shape, model->arch, model->directory, &model->rope_context);
+    model->rope_context.factors = model->rope_context.has_lists
+                                      ? model->rope_lists[model->has_long_rope]
+                                      : model->rope_factors;
     WEIR_TRY(weir_rope_resolve(
         model->frequencies, &model->rope.magnitude, shape, model->arch, model->directory,
-        model->rope_factors, error
+        &model->rope_context, error
     ));
     float *const local = model->frequencies + weir_model_frequencies(model);
     if (shape->rope_theta_local > 0.0)
@@ -79,6 +84,7 @@ weir_status weir_model_bind(
                            .arch = arch,
                            .stream = stream,
                            .activations = settings->activations,
+                           .rope_context = { .tokens = settings->context },
                            .state_format = pair.k == pair.v ? pair.k : WEIR_KV_FORMAT_COUNT,
                            .block_rows = 1 };
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
@@ -227,6 +233,8 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
 }
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
+bool weir_model_has_long_rope(const weir_model *model) { return model->has_long_rope; }
+bool weir_model_has_rope_lists(const weir_model *model) { return model->rope_context.has_lists; }
 
 const float *weir_model_local_frequencies(const weir_model *model)
 {

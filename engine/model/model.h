@@ -20,6 +20,7 @@ typedef struct weir_model_settings {
     weir_activations activations;
     /* Its tensors replace those of the checkpoint; may be NULL; must outlive the model. */
     const weir_tensor_directory *adapter;
+    int64_t context; /* model.context; 0: as trained. Longrope depends on it (rope.h) */
     weir_kv_pair kv_format; /* kv.format, also for fixed-size memory with keys and values */
     /* Most bytes for experts, of which the others stay in the file (memory.experts); 0: all. */
     size_t expert_bytes;
@@ -63,6 +64,10 @@ typedef struct weir_layer_memory {
 } weir_layer_memory;
 weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t layer);
 const weir_rope_table *weir_model_rope(const weir_model *model);
+/* True if longrope's factors for long contexts apply: rows of the same tokens differ from those
+ * without them. */
+bool weir_model_has_long_rope(const weir_model *model);
+bool weir_model_has_rope_lists(const weir_model *model); /* longrope's, as tensors */
 /* For tests: the frequencies of layers with rope_local; NULL: there is no base for them. */
 const float *weir_model_local_frequencies(const weir_model *model);
 /* True if attention can store the logits that a watch needs; on devices K is read again. */

@@ -2,6 +2,7 @@
  * forward pass. */
 #pragma once
 #include "engine/model/model.h"
+#include "engine/model/rope.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -111,6 +112,9 @@ struct weir_model {
     const weir_tensor *embedding;
     const weir_weight *output;
     const float *output_norm, *rope_factors;
+    const float *rope_lists[2]; /* longrope's in GGUF: short, long; NULL until they are loaded */
+    weir_rope_context rope_context;
+    bool has_long_rope;
     /* near_*: for kernels. local_rope: from rope_theta_local, without scaling. */
     weir_rope_table rope, near_rope, near_local_rope;
     float *frequencies; /* of rope, then of local_rope */

@@ -1,4 +1,4 @@
-#include "engine/model/rope.h"
+#include "engine/model/rope_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,17 +8,7 @@
 
 static const double pi = 3.14159265358979323846;
 
-typedef struct scaling {
-    const weir_tensor_directory *directory;
-    char path[256];  /* of the metadata group; "" if there is none */
-    char wrong[512]; /* the first value that is not a number; "" if there is none */
-    bool is_gguf;
-} scaling;
-
-/* The value under one of two names (config.json, GGUF) of the group; `full` is the whole name. */
-static bool lookup(
-    const scaling *s, char full[512], const char *hf, const char *gguf, weir_meta *out
-)
+bool rope_lookup(const scaling *s, char full[512], const char *hf, const char *gguf, weir_meta *out)
 {
     const char *const key = s->is_gguf ? gguf : hf;
     if (s->path[0] == '\0' || key == NULL) return false;
@@ -26,15 +16,27 @@ static bool lookup(
     return weir_tensor_directory_meta(s->directory, full, out);
 }
 
-static double number(scaling *s, const char *hf, const char *gguf, double otherwise)
+double rope_number(scaling *s, const char *hf, const char *gguf, double otherwise)
 {
     char full[512];
     weir_meta meta;
-    if (!lookup(s, full, hf, gguf, &meta)) return otherwise;
+    if (!rope_lookup(s, full, hf, gguf, &meta)) return otherwise;
     if (meta.type == WEIR_META_INT) return (double)meta.integer;
     if (meta.type == WEIR_META_FLOAT) return meta.number;
     if (s->wrong[0] == '\0') (void)snprintf(s->wrong, sizeof s->wrong, "%s", full);
     return otherwise;
+}
+
+/* Some checkpoints have it outside of the group. */
+double rope_original(scaling *s, const weir_shape *shape)
+{
+    weir_meta meta;
+    double otherwise = (double)shape->context;
+    const char *const hf = "original_max_position_embeddings";
+    if (!s->is_gguf && weir_tensor_directory_meta(s->directory, hf, &meta) &&
+        meta.type == WEIR_META_INT)
+        otherwise = (double)meta.integer;
+    return rope_number(s, hf, "original_context_length", otherwise);
 }
 
 /* The type of the group at s->path; NULL if it names none. A group that scales without a type is
@@ -50,13 +52,14 @@ static weir_status read_type(const scaling *s, const char **out, weir_error *err
             error, WEIR_EFORMAT,
             "%s: %s is not a group of settings; give it a rope_type, or leave it out", file, s->path
         );
-    if (lookup(s, full, "rope_type", "type", &meta) || lookup(s, full, "type", NULL, &meta)) {
+    if (rope_lookup(s, full, "rope_type", "type", &meta) ||
+        rope_lookup(s, full, "type", NULL, &meta)) {
         if (meta.type != WEIR_META_STRING)
             return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a text", file, full);
         *out = meta.string;
         return WEIR_OK;
     }
-    if (!lookup(s, full, "factor", "factor", &meta)) return WEIR_OK;
+    if (!rope_lookup(s, full, "factor", "factor", &meta)) return WEIR_OK;
     if (!s->is_gguf)
         return weir_error_set(
             error, WEIR_EFORMAT, "%s: %s is given without a rope_type", file, full
@@ -65,11 +68,7 @@ static weir_status read_type(const scaling *s, const char **out, weir_error *err
     return WEIR_OK;
 }
 
-/* Finds the first metadata group of [rope] scaling that names a type; "default" if there is
- * none. */
-static weir_status find_group(
-    scaling *s, const weir_arch *arch, const char **type, weir_error *error
-)
+weir_status rope_find_group(scaling *s, const weir_arch *arch, const char **type, weir_error *error)
 {
     const weir_container container = weir_tensor_directory_container(s->directory);
     const weir_toml_node *const where = weir_toml_get(weir_toml_get(arch->root, "rope"), "scaling");
@@ -87,7 +86,7 @@ static weir_status find_group(
         WEIR_TRY(read_type(s, type, error));
         if (*type != NULL) return WEIR_OK;
     }
-    s->path[0] = '\0';
+    if (!s->is_gguf) s->path[0] = '\0'; /* GGUF's may have values without a type */
     *type = "default";
     return WEIR_OK;
 }
@@ -144,8 +143,8 @@ static weir_status apply_llama3(
     scaling *s, float *frequencies, int64_t half, double factor, double original, weir_error *error
 )
 {
-    const double low = number(s, "low_freq_factor", NULL, 1.0),
-                 high = number(s, "high_freq_factor", NULL, 4.0);
+    const double low = rope_number(s, "low_freq_factor", NULL, 1.0),
+                 high = rope_number(s, "high_freq_factor", NULL, 4.0);
     if (!(low > 0.0) || !(high > low) || !isfinite(high))
         return weir_error_set(
             error, WEIR_EFORMAT, "%s: RoPE frequency factors %g and %g are out of range",
@@ -169,7 +168,8 @@ static bool truncates(const scaling *s, const weir_arch *arch)
     char full[512];
     weir_meta own;
     const bool out = flag(arch, "truncate", true);
-    if (lookup(s, full, "truncate", NULL, &own) && own.type == WEIR_META_BOOL) return own.boolean;
+    if (rope_lookup(s, full, "truncate", NULL, &own) && own.type == WEIR_META_BOOL)
+        return own.boolean;
     return out;
 }
 
@@ -181,11 +181,11 @@ static weir_status apply_yarn(
     const char *const path = weir_tensor_directory_path(s->directory);
     const yarn y = { .factor = factor,
                      .original = original,
-                     .beta_fast = number(s, "beta_fast", "yarn_beta_fast", 32.0),
-                     .beta_slow = number(s, "beta_slow", "yarn_beta_slow", 1.0),
+                     .beta_fast = rope_number(s, "beta_fast", "yarn_beta_fast", 32.0),
+                     .beta_slow = rope_number(s, "beta_slow", "yarn_beta_slow", 1.0),
                      .truncate = truncates(s, arch) };
-    const double scale = number(s, "mscale", NULL, 0.0),
-                 all = number(s, "mscale_all_dim", NULL, 0.0);
+    const double scale = rope_number(s, "mscale", NULL, 0.0),
+                 all = rope_number(s, "mscale_all_dim", NULL, 0.0);
     if (!(y.beta_slow > 0.0) || !(y.beta_fast >= y.beta_slow) || !isfinite(y.beta_fast))
         return weir_error_set(
             error, WEIR_EFORMAT,
@@ -204,8 +204,8 @@ static weir_status apply_yarn(
     const double derived = scale != 0.0 && all != 0.0
                                ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all)
                                : alone;
-    const double named = number(s, NULL, "yarn_attn_factor", derived),
-                 wanted = number(s, "attention_factor", "attn_factor", named);
+    const double named = rope_number(s, NULL, "yarn_attn_factor", derived),
+                 wanted = rope_number(s, "attention_factor", "attn_factor", named);
     if (!(wanted > 0.0 && wanted < 1e6))
         return weir_error_set(
             error, WEIR_EFORMAT, "%s: YaRN's factor on cos and sin is %g, out of range", path,
@@ -247,11 +247,11 @@ weir_status weir_rope_scale_scores(
     const char *type;
     shape->rope_score_scale = 1.0;
     if (!flag(arch, "scale_scores", false)) return WEIR_OK;
-    WEIR_TRY(find_group(&s, arch, &type, error));
+    WEIR_TRY(rope_find_group(&s, arch, &type, error));
     if (strcmp(type, "yarn") != 0) return WEIR_OK;
     /* GGUF's multiplier is 0.1 mscale_all_dim. */
-    const double factor = number(&s, "factor", "factor", 1.0),
-                 all = number(&s, "mscale_all_dim", "yarn_log_multiplier", 0.0) *
+    const double factor = rope_number(&s, "factor", "factor", 1.0),
+                 all = rope_number(&s, "mscale_all_dim", "yarn_log_multiplier", 0.0) *
                        (s.is_gguf ? 10.0 : 1.0),
                  magnitude = yarn_magnitude(factor, all);
     if (s.wrong[0] != '\0')
@@ -265,21 +265,43 @@ weir_status weir_rope_scale_scores(
     return WEIR_OK;
 }
 
-weir_status weir_rope_resolve(
-    float *frequencies, float *magnitude, const weir_shape *shape, const weir_arch *arch,
-    const weir_tensor_directory *directory, const float *factors, weir_error *error
+/* GGUF files do not name longrope: their lists do. */
+static const char *type_of(const char *type, const weir_rope_context *context)
+{
+    return context->has_lists && strcmp(type, "default") == 0 ? "longrope" : type;
+}
+
+bool weir_rope_is_long(
+    const weir_shape *shape, const weir_arch *arch, const weir_tensor_directory *directory,
+    const weir_rope_context *context
 )
 {
+    scaling s = { .directory = directory,
+                  .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
+    const char *type;
+    if (rope_find_group(&s, arch, &type, NULL) != WEIR_OK) return false;
+    type = type_of(type, context);
+    const int64_t tokens = context->tokens > 0 ? context->tokens : shape->context;
+    return (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) &&
+           (double)tokens > rope_original(&s, shape);
+}
+
+weir_status weir_rope_resolve(
+    float *frequencies, float *magnitude, const weir_shape *shape, const weir_arch *arch,
+    const weir_tensor_directory *directory, const weir_rope_context *context, weir_error *error
+)
+{
+    static const weir_rope_context none = { 0 };
+    const weir_rope_context *const own = context != NULL ? context : &none;
     scaling s = { .directory = directory,
                   .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
     const char *const path = weir_tensor_directory_path(directory);
     const int64_t half = shape->rotary_dim / 2;
     const char *type;
-    WEIR_TRY(find_group(&s, arch, &type, error));
-    const double factor = number(&s, "factor", "factor", 1.0);
-    const double original = number(
-        &s, "original_max_position_embeddings", "original_context_length", (double)shape->context
-    );
+    WEIR_TRY(rope_find_group(&s, arch, &type, error));
+    type = type_of(type, own);
+    const double factor = rope_number(&s, "factor", "factor", 1.0);
+    const double original = rope_original(&s, shape);
 
     *magnitude = 1.0f;
     weir_rope_frequencies(frequencies, shape->rope_theta, shape->rotary_dim);
@@ -297,17 +319,20 @@ weir_status weir_rope_resolve(
         WEIR_TRY(apply_llama3(&s, frequencies, half, factor, original, error));
     } else if (strcmp(type, "yarn") == 0) {
         WEIR_TRY(apply_yarn(&s, frequencies, magnitude, shape, arch, factor, original, error));
+    } else if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) {
+        WEIR_TRY(rope_apply_longrope(&s, frequencies, magnitude, shape, own, error));
     } else if (strcmp(type, "default") != 0 && strcmp(type, "none") != 0) {
         char shown[80];
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "%s: RoPE scaling '%s' is not supported; default, linear, llama3 and yarn are", path,
-            weir_printable(shown, sizeof shown, type, strlen(type))
+            "%s: RoPE scaling '%s' is not supported; default, linear, llama3, yarn and longrope "
+            "are",
+            path, weir_printable(shown, sizeof shown, type, strlen(type))
         );
     }
     if (s.wrong[0] != '\0')
         return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a number", path, s.wrong);
-    return apply_factors(frequencies, half, factors, path, error);
+    return apply_factors(frequencies, half, own->factors, path, error);
 }
 
 weir_status weir_rope_settings_of(
@@ -319,21 +344,25 @@ weir_status weir_rope_settings_of(
                   .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
     const bool scales_scores = flag(arch, "scale_scores", false);
     *out = (weir_rope_settings){ 0 };
-    WEIR_TRY(find_group(&s, arch, &out->type, error));
-    out->factor = number(&s, "factor", "factor", 1.0);
-    out->original = number(
-        &s, "original_max_position_embeddings", "original_context_length", (double)shape->context
-    );
-    out->beta_fast = number(&s, "beta_fast", "yarn_beta_fast", 32.0);
-    out->beta_slow = number(&s, "beta_slow", "yarn_beta_slow", 1.0);
-    if (strcmp(out->type, "yarn") != 0) return WEIR_OK;
+    WEIR_TRY(rope_find_group(&s, arch, &out->type, error));
+    out->factor = rope_number(&s, "factor", "factor", 1.0);
+    out->original = rope_original(&s, shape);
+    out->beta_fast = rope_number(&s, "beta_fast", "yarn_beta_fast", 32.0);
+    out->beta_slow = rope_number(&s, "beta_slow", "yarn_beta_slow", 1.0);
+    const bool is_longrope = strcmp(out->type, "longrope") == 0 || strcmp(out->type, "su") == 0;
+    if (is_longrope) out->type = "longrope";
+    if (!is_longrope && strcmp(out->type, "yarn") != 0) return WEIR_OK;
     const double alone = scales_scores ? 1.0 : yarn_magnitude(out->factor, 1.0);
-    float frequencies[4096], magnitude = 1.0f;
-    WEIR_ASSERT(shape->rotary_dim <= 4096); /* shape.h */
+    float frequencies[ROPE_MOST], magnitude = 1.0f;
+    WEIR_ASSERT(shape->rotary_dim <= ROPE_MOST); /* shape.h */
     WEIR_TRY(weir_rope_resolve(frequencies, &magnitude, shape, arch, directory, NULL, error));
+    if (is_longrope) {
+        out->magnitude = (double)magnitude;
+        return WEIR_OK;
+    }
     if (scales_scores)
-        out->score_multiplier =
-            number(&s, "mscale_all_dim", "yarn_log_multiplier", 0.0) * (s.is_gguf ? 10.0 : 1.0);
+        out->score_multiplier = rope_number(&s, "mscale_all_dim", "yarn_log_multiplier", 0.0) *
+                                (s.is_gguf ? 10.0 : 1.0);
     if (fabs((double)magnitude - alone) > 1e-6 * alone) out->magnitude = (double)magnitude;
     return WEIR_OK;
 }

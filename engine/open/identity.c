@@ -71,6 +71,7 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
     WEIR_SHAPE_NUMBERS(X)
 #undef X
     for (int64_t i = 0; i < shape->n_layers; i++) add_state(hash, parts->model, i);
+    if (weir_model_has_long_rope(parts->model)) add_text(hash, "long rope");
     add_tensors(hash, parts->directory);
 }
 

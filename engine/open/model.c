@@ -149,6 +149,7 @@ static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_e
                                                               ? WEIR_ACTIVATIONS_F32
                                                               : WEIR_ACTIVATIONS_FAST,
                                            .adapter = engine->adapter,
+                                           .context = engine->config.model.context,
                                            .kv_format = engine->kv_choice.rest,
                                            .expert_bytes = (size_t)engine->config.memory.experts };
     return weir_model_bind(

@@ -88,7 +88,10 @@ static weir_status check_rope(
 {
     const weir_rope_table *const a = weir_model_rope(written->model), *b = weir_model_rope(model);
     const weir_shape *const shape = weir_model_shape(model);
-    const weir_tensor *const factors = weir_tensor_directory_find(file, "rope_freqs.weight");
+    const char *const name = !weir_model_has_rope_lists(model) ? "rope_freqs.weight"
+                             : weir_model_has_long_rope(model) ? "rope_factors_long.weight"
+                                                               : "rope_factors_short.weight";
+    const weir_tensor *const factors = weir_tensor_directory_find(file, name);
     bool is_same =
         is_near((double)a->magnitude, (double)b->magnitude) &&
         is_near(weir_model_shape(written->model)->rope_score_scale, shape->rope_score_scale);

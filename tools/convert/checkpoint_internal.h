@@ -21,6 +21,7 @@ typedef struct target {
     int64_t n_groups;
     float *factors; /* owned: a tensor that no parameter has; NULL */
     int64_t n_factors;
+    const char *factor_name; /* in [tensor] */
 } target;
 
 struct weir_checkpoint {

@@ -143,29 +143,54 @@ static weir_status add_source(
     );
 }
 
+/* A tensor of numbers that no parameter has; the caller fills it in. */
+static weir_status add_numbers(float **out, weir_checkpoint *c, const char *name, weir_error *error)
+{
+    const int64_t n = weir_model_shape(c->model)->rotary_dim / 2;
+    *out = weir_memory_take((size_t)n * sizeof **out);
+    target *const t = *out != NULL ? add_target(c) : NULL;
+    if (t == NULL) {
+        weir_memory_give(*out);
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE's factors");
+    }
+    t->factors = *out;
+    t->n_factors = n;
+    t->factor_name = name;
+    return WEIR_OK;
+}
+
+/* Both of longrope's lists. */
+static weir_status add_lists(weir_checkpoint *c, weir_error *error)
+{
+    static const char *const names[] = { "rope.short", "rope.long" };
+    const weir_shape *const shape = weir_model_shape(c->model);
+    const weir_arch *const arch = weir_model_arch_of(c->model);
+    float *factors;
+    for (int i = 0; i < 2; i++) {
+        if (pattern_of(c, names[i]) == NULL) return WEIR_OK;
+        WEIR_TRY(add_numbers(&factors, c, names[i], error));
+        WEIR_TRY(weir_rope_read_list(factors, shape, arch, c->directory, i == 1, error));
+    }
+    return WEIR_OK;
+}
+
 /* rope_freqs.weight: what divides the frequencies without scaling, where GGUF has no other way to
  * say how a checkpoint scales them (llama3). */
 static weir_status add_factors(weir_checkpoint *c, weir_error *error)
 {
     const weir_shape *const shape = weir_model_shape(c->model);
     const weir_rope_table *const table = weir_model_rope(c->model);
-    const int64_t n = shape->rotary_dim / 2;
     weir_rope_settings settings;
+    float *factors;
     WEIR_TRY(
         weir_rope_settings_of(&settings, shape, weir_model_arch_of(c->model), c->directory, error)
     );
+    if (strcmp(settings.type, "longrope") == 0) return add_lists(c, error);
     if (strcmp(settings.type, "llama3") != 0 || pattern_of(c, "rope.factors") == NULL)
         return WEIR_OK;
-    float *const factors = weir_memory_take((size_t)n * sizeof *factors);
-    target *const t = factors != NULL ? add_target(c) : NULL;
-    if (t == NULL) {
-        weir_memory_give(factors);
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE's factors");
-    }
+    WEIR_TRY(add_numbers(&factors, c, "rope.factors", error));
     weir_rope_frequencies(factors, shape->rope_theta, shape->rotary_dim);
-    for (int64_t i = 0; i < n; i++) factors[i] /= table->frequencies[i];
-    t->factors = factors;
-    t->n_factors = n;
+    for (int64_t i = 0; i < shape->rotary_dim / 2; i++) factors[i] /= table->frequencies[i];
     return WEIR_OK;
 }
 
@@ -280,7 +305,7 @@ weir_status weir_checkpoint_name(
 )
 {
     const weir_parameter_source *const first = t->n_parts > 0 ? &t->parts[0].source : NULL;
-    const char *const parameter = first != NULL ? first->name : "rope.factors";
+    const char *const parameter = first != NULL ? first->name : t->factor_name;
     const char *const pattern = pattern_of(c, parameter);
     if (pattern == NULL)
         return weir_error_set(

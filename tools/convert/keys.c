@@ -252,15 +252,20 @@ static weir_status put_rope(const keys *k)
     WEIR_TRY(weir_rope_settings_of(
         &s, k->shape, weir_model_arch_of(k->written->model), k->written->directory, k->error
     ));
-    const bool is_yarn = strcmp(s.type, "yarn") == 0;
+    const bool is_yarn = strcmp(s.type, "yarn") == 0, is_long = strcmp(s.type, "longrope") == 0;
     /* The frequencies of llama3 are in a tensor. */
-    if (!is_yarn && strcmp(s.type, "linear") != 0) return WEIR_OK;
+    if (!is_yarn && !is_long && strcmp(s.type, "linear") != 0) return WEIR_OK;
     if (path == NULL)
         return weir_error_set(
             k->error, WEIR_EUNSUPPORTED, "GGUF has no keys for RoPE's scaling (%s) of %s", s.type,
             k->written->name
         );
 #define ROPE_KEY(text) ((void)snprintf(key, sizeof key, "%s." text, path), full(name, k, key))
+    if (is_long) { /* its lists are tensors, which say the type */
+        weir_gguf_put_f32(k->writer, ROPE_KEY("attn_factor"), (float)s.magnitude);
+        (void)snprintf(key, sizeof key, "%s.original_context_length", path);
+        return put_number(k, key, s.original, true);
+    }
     weir_gguf_put_text(k->writer, ROPE_KEY("type"), s.type, strlen(s.type));
     weir_gguf_put_f32(k->writer, ROPE_KEY("factor"), (float)s.factor);
     if (!is_yarn) return WEIR_OK;

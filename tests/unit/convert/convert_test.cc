@@ -37,6 +37,7 @@ const Family families[] = {
     { "families/olmo2", "olmo2-f16.gguf", "f16", 8 },
     { "families/olmo3", "olmo3-f16.gguf", "f16", 14 },
     { "families/phi3", "phi3-f16.gguf", "f16", 10 },
+    { "families/phi4-mini", "phi4-mini-f16.gguf", "f16", 11 },
     { "families/qwen3-moe", "qwen3-moe-f16.gguf", "f16", 12 },
     { "families/qwen3-next", "qwen3-next-f16.gguf", "f16", 18 },
     { "families/smollm3", "smollm3-f16.gguf", "f16", 9 },

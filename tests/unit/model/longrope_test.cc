@@ -1,0 +1,112 @@
+/* Longrope: which of its two lists applies follows from model.context alone, and sessions know. */
+#include <cmath>
+
+#include "engine/session/session_store.h"
+#include "tests/unit/model/support.h"
+
+namespace {
+
+using support::Engine;
+using support::Folder;
+using support::read_file;
+using support::with;
+using support::write_file;
+
+const std::string phi4 = "tests/golden/families/phi4-mini"; /* first trained for 16 tokens */
+
+std::vector<float> frequencies(const std::string &path, const char *context, float *magnitude)
+{
+    Engine engine;
+    EXPECT_EQ(
+        engine.open(path, { std::string("model.context=") + context, "kernels.activations=f32" }),
+        WEIR_OK
+    ) << engine.text();
+    const weir_rope_table *const rope = weir_model_rope(weir_engine_model(engine.get()));
+    *magnitude = rope->magnitude;
+    return { rope->frequencies, rope->frequencies + engine.shape().rotary_dim / 2 };
+}
+
+/* The checkpoint and the GGUF file agree, in both contexts. */
+TEST(Longrope, TheContextChoosesTheList)
+{
+    const double last[] = { 1.5, 9.0 }; /* of the short and of the long list */
+    const char *const contexts[] = { "16", "17" };
+    for (const std::string &path : { phi4, phi4 + "/phi4-mini-f16.gguf" })
+        for (int i = 0; i < 2; i++) {
+            float magnitude = 0;
+            const std::vector<float> f = frequencies(path, contexts[i], &magnitude);
+            ASSERT_EQ(f.size(), 6u);
+            EXPECT_NEAR(f[0], 1.0, 1e-7) << path;
+            EXPECT_NEAR(f[5], std::pow(10000.0, -10.0 / 12) / last[i], 1e-9) << path;
+            EXPECT_NEAR(magnitude, std::sqrt(1 + std::log(8.0) / std::log(16.0)), 1e-6) << path;
+        }
+}
+
+/* Without a context in the configuration it is that of the model. */
+TEST(Longrope, TheModelsOwnContext)
+{
+    float magnitude = 0;
+    EXPECT_EQ(frequencies(phi4, "0", &magnitude), frequencies(phi4, "128", &magnitude));
+    EXPECT_NE(frequencies(phi4, "0", &magnitude), frequencies(phi4, "16", &magnitude));
+}
+
+TEST(Longrope, IsWhatRowsWereComputedWith)
+{
+    const Folder folder;
+    const auto digest = [&](const char *context) {
+        Engine engine;
+        const support::Settings settings = { std::string("model.context=") + context,
+                                             "sessions.dir=" + folder.path() };
+        EXPECT_EQ(engine.open(phi4, settings, true), WEIR_OK) << engine.text();
+        const weir_session_identity *const id =
+            weir_sessions_identity_of(weir_engine_sessions(engine.get()));
+        return std::make_pair(id->model[0], id->model[1]);
+    };
+    EXPECT_EQ(digest("64"), digest("128")) << "the long list in both";
+    EXPECT_NE(digest("16"), digest("128"));
+}
+
+struct Wrong {
+    const char *from, *to, *says;
+};
+
+TEST(Longrope, WrongListsAreRefused)
+{
+    const Wrong cases[] = {
+        { "\"long_factor\"", "\"other\"",
+          "longrope needs a list of 6 numbers rope_scaling.long_factor" },
+        { "   9.0\n", "   9.0,\n   1.0\n", "longrope needs a list of 6 numbers" },
+        { "   9.0\n", "   0.0\n", "number 5 of rope_scaling.long_factor is out of range" },
+        { "   9.0\n", "   -1\n", "number 5 of" },
+        { "   9.0\n", "   1e300\n", "number 5 of" },
+        { "   9.0\n", "   \"x\"\n", "number 5 of" },
+        { "\"original_max_position_embeddings\": 16", "\"original_max_position_embeddings\": 1",
+          "longrope needs an original context above 1" },
+        { "\"original_max_position_embeddings\": 16", "\"original_max_position_embeddings\": -5",
+          "original context -5 is out of range" },
+        { "\"type\": \"longrope\"", "\"type\": \"longrope\", \"attention_factor\": -2",
+          "longrope's factor on cos and sin is -2" },
+    };
+    for (const Wrong &c : cases) {
+        const Folder folder;
+        write_file(folder / "model.safetensors", read_file(phi4 + "/model.safetensors"));
+        write_file(folder / "config.json", with(read_file(phi4 + "/config.json"), c.from, c.to));
+        Engine engine;
+        EXPECT_EQ(engine.open(folder.path()), WEIR_EFORMAT) << c.to;
+        EXPECT_SAYS(engine.text(), c.says);
+    }
+}
+
+/* A GGUF file with one of the lists only. */
+TEST(Longrope, BothListsMustBeThere)
+{
+    const Folder folder;
+    std::string bytes = read_file(phi4 + "/phi4-mini-f16.gguf");
+    bytes = with(bytes, "rope_factors_short.weight", "rope_factors_shirt.weight");
+    write_file(folder / "model.gguf", bytes);
+    Engine engine;
+    EXPECT_NE(engine.open(folder / "model.gguf"), WEIR_OK);
+    EXPECT_SAYS(engine.text(), "one of longrope's two lists of factors is missing");
+}
+
+} // namespace
