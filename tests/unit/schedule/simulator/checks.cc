@@ -231,6 +231,7 @@ std::string check_progress(
     enum { LEAST_ROWS = 8, PATIENCE = 12 };
     std::vector<bool> has_progressed;
     bool any = false; /* before it in order */
+    int32_t again = 0;
     for (const sim_choice &c : after) {
         Answer &answer = answer_of(c);
         const bool own = answer.token_iteration == iteration || c.n_computed > answer.furthest;
@@ -252,9 +253,11 @@ std::string check_progress(
             answer.patience = 0;
         else if (!is_withheld)
             answer.patience++;
-        /* With a policy a recomputed answer goes row by row, as it did at first. */
+        /* What it or one before it has to compute again: with a policy a recomputed answer goes row
+         * by row, as it did at first. */
         const int32_t least = request_of(c)->policy != nullptr ? 1 : LEAST_ROWS;
-        if (answer.patience > PATIENCE + c.n_tokens / least)
+        again = std::max(again, c.n_tokens / least);
+        if (answer.patience > PATIENCE + again)
             return name_of(c) + " has not got further for " + std::to_string(answer.patience) +
                    " iterations, nor has one before it";
     }
