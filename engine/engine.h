@@ -46,6 +46,7 @@ typedef struct weir_plan {
     char device[16], device_title[64], device_why[320];
     size_t weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer,
         http, process, packs, other;
+    size_t kv_windows; /* rows of layers that keep only those that their window reads */
     int32_t n_threads; /* of a server: those whose number is configured; part of `process` */
     size_t tables; /* of page_tables: for the tables of sequences (weir_kv_spec.table_bytes) */
     int64_t kv_rows; /* tokens that fit, over all sequences */

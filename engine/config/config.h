@@ -36,6 +36,7 @@ typedef struct weir_config {
         weir_config_text disk_dir;
     } memory;
     struct {
+        bool full_windows;
         weir_config_text format, wide_format, reuse; /* "f16", "q8_0/turbo4"; "on", "off" */
         int64_t wide_layers, wide_sinks;
         struct {

@@ -180,28 +180,59 @@ static weir_status plan_layer(
     return WEIR_OK;
 }
 
-/* Lists the geometry of the layers with KV rows, with first_head set, and the layers that read
- * them. */
-static weir_status list_geometry(weir_model *model, weir_error *error)
+/* Numbers the layers with KV rows, of which there are n: those that drop rows come last. */
+static void number_layers(weir_model *model, int64_t n)
+{
+    int64_t n_main = 0, n_windows = 0;
+    for (int64_t i = 0; i < n; i++)
+        n_windows += model->drops_windows && model->geometry[i].window > 0;
+    model->kv_layers = n - n_windows;
+    model->window_layers = n_windows;
+    n_windows = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const bool drops = model->drops_windows && model->geometry[i].window > 0;
+        model->kv_numbers[i] = (int32_t)(drops ? model->kv_layers + n_windows++ : n_main++);
+    }
+}
+
+static void place_geometry(weir_model *model)
 {
     int64_t n = 0;
-    model->geometry = calloc((size_t)model->kv_layers + 1, sizeof *model->geometry);
-    model->readers = calloc((size_t)model->n_readers + 1, sizeof *model->readers);
-    if (model->geometry == NULL || model->readers == NULL)
-        return weir_error_set(
-            error, WEIR_ENOMEM, "no memory for %lld layers", (long long)model->kv_layers
-        );
-    for (int64_t i = 0; i < model->shape.n_layers; i++)
-        if (model->layers[i].kv_index >= 0)
-            model->geometry[model->layers[i].kv_index] = model->layers[i].kv.geometry;
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        layer *const l = &model->layers[i];
+        if (l->kv_index < 0) continue;
+        l->kv_index = model->kv_numbers[l->kv_index];
+        l->drops_rows = l->kv_index >= model->kv_layers;
+        model->geometry[l->kv_index] = l->kv.geometry;
+    }
     weir_kv_number_heads(model->geometry, model->kv_layers);
+    weir_kv_number_heads(model->geometry + model->kv_layers, model->window_layers);
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         layer *const l = &model->layers[i];
         if (l->kv_index < 0) continue;
         l->kv.geometry = model->geometry[l->kv_index];
-        model->readers[n++] =
-            (weir_kv_reader){ .layer = (int32_t)l->kv_index, .is_watched = l->kv.watched };
+        if (!l->drops_rows)
+            model->readers[n++] =
+                (weir_kv_reader){ .layer = (int32_t)l->kv_index, .is_watched = l->kv.watched };
     }
+    model->n_readers = n;
+}
+
+/* Lists the geometry of the layers with KV rows, with first_head set, and the layers that read
+ * them. */
+static weir_status list_geometry(weir_model *model, weir_error *error)
+{
+    const int64_t n = model->kv_layers;
+    model->geometry = calloc((size_t)n + 1, sizeof *model->geometry);
+    model->kv_numbers = calloc((size_t)n + 1, sizeof *model->kv_numbers);
+    model->readers = calloc((size_t)model->n_readers + 1, sizeof *model->readers);
+    if (model->geometry == NULL || model->kv_numbers == NULL || model->readers == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
+    for (int64_t i = 0; i < model->shape.n_layers; i++)
+        if (model->layers[i].kv_index >= 0)
+            model->geometry[model->layers[i].kv_index] = model->layers[i].kv.geometry;
+    number_layers(model, n);
+    place_geometry(model);
     return WEIR_OK;
 }
 

@@ -64,6 +64,13 @@ weir_status rope_apply_longrope(
     const char *const path = weir_tensor_directory_path(s->directory);
     const double original = rope_original(s, shape),
                  tokens = (double)(context->tokens > 0 ? context->tokens : shape->context);
+    if (s->is_gguf && !context->has_lists)
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "%s: longrope needs two lists of factors, rope_factors_short.weight and "
+            "rope_factors_long.weight",
+            path
+        );
     if (!(original > 1.0))
         return weir_error_set(
             error, WEIR_EFORMAT, "%s: longrope needs an original context above 1, not %g", path,

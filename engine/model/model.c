@@ -86,6 +86,7 @@ weir_status weir_model_bind(
                            .activations = settings->activations,
                            .rope_context = { .tokens = settings->context },
                            .state_format = pair.k == pair.v ? pair.k : WEIR_KV_FORMAT_COUNT,
+                           .drops_windows = settings->drops_windows,
                            .block_rows = 1 };
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
     weir_status status = weir_require_shapes(model, common, "every model", error);
@@ -173,6 +174,7 @@ void weir_model_close(weir_model *model)
     }
     free(model->layers);
     free(model->geometry);
+    free(model->kv_numbers);
     free(model->readers);
     free(model->weights);
     free(model->matrices);
@@ -196,6 +198,8 @@ bool weir_model_tied(const weir_model *model)
     return model->embedding == model->matrices[0].tensor;
 }
 int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
+int64_t weir_model_window_layers(const weir_model *model) { return model->window_layers; }
+const int32_t *weir_model_kv_numbers(const weir_model *model) { return model->kv_numbers; }
 const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model) { return model->geometry; }
 const weir_kv_reader *weir_model_kv_readers(const weir_model *model, int64_t *n)
 {

@@ -24,6 +24,8 @@ typedef struct weir_model_settings {
     weir_kv_pair kv_format; /* kv.format, also for fixed-size memory with keys and values */
     /* Most bytes for experts, of which the others stay in the file (memory.experts); 0: all. */
     size_t expert_bytes;
+    /* Layers with a sliding window keep only the rows that it reads (engine/kv/pool/windows.h). */
+    bool drops_windows;
 } weir_model_settings;
 
 /* Finds every tensor, checks shapes and types, and plans the packed layouts; all errors of a file
@@ -48,16 +50,21 @@ size_t weir_model_weight_bytes(const weir_model *model); /* packed */
 int64_t weir_model_parameters(const weir_model *model);
 /* True if the embedding is also the output matrix. */
 bool weir_model_tied(const weir_model *model);
-int64_t weir_model_kv_layers(const weir_model *model); /* layers with KV rows */
-/* [kv_layers] their rows; all layers have the same number of heads. */
+/* Layers with KV rows: those that keep all of them, and, numbered after these, those that drop rows
+ * before their window. */
+int64_t weir_model_kv_layers(const weir_model *model);
+int64_t weir_model_window_layers(const weir_model *model);
+/* [kv_layers + window_layers] their rows; the heads of each kind are numbered from 0. */
 const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model);
-/* Returns the layers [*n] that keep KV rows or read those of an earlier layer; borrowed. */
+/* [kv_layers + window_layers] the number of each layer with KV rows, in the model's order. */
+const int32_t *weir_model_kv_numbers(const weir_model *model);
+/* Returns the layers [*n] that keep all KV rows or read those of such a layer; borrowed. */
 const weir_kv_reader *weir_model_kv_readers(const weir_model *model, int64_t *n);
 /* Elements of all queries of a row, in the largest of the observed layers. */
 int64_t weir_model_query_elements(const weir_model *model);
 size_t weir_model_recurrent_bytes(const weir_model *model); /* per sequence */
-/* A layer's offsets in a sequence's memory: f32 elements of conv history and recurrent state, index
- * among the KV layers (-1: none). */
+/* A layer's offsets in a sequence's memory: f32 elements of conv history and recurrent state,
+ * number of the KV layer (-1: none). */
 typedef struct weir_layer_memory {
     int64_t history_offset, state_offset, kv_index;
     bool has_history, has_state;
@@ -72,7 +79,7 @@ bool weir_model_has_rope_lists(const weir_model *model); /* longrope's, as tenso
 const float *weir_model_local_frequencies(const weir_model *model);
 /* True if attention can store the logits that a watch needs; on devices K is read again. */
 bool weir_model_keeps_logits(const weir_model *model);
-/* True if there is a kernel for attention mass in all observed layers. `formats` [kv_layers]. */
+/* True if there is a kernel for attention mass in all observed layers. `formats`: as in batches. */
 bool weir_model_shows_mass(
     const weir_model *model, const weir_kv_pair *formats, weir_kv_sinks sinks
 );
@@ -126,6 +133,9 @@ typedef struct weir_batch_segment {
     const int32_t *head_rows;
     void *const *pages; /* [KV heads of all layers, page_stride] */
     int64_t page_stride;
+    /* The same of layers that drop rows, of which only entries that the window reads exist. */
+    void *const *window_pages;
+    int64_t window_stride;
     /* [KV heads of all layers] unsealed rows of page n_past / 64, NULL for layers whose format has
      * none; NULL: no format has any. */
     void *const *unsealed;
@@ -141,7 +151,7 @@ typedef struct weir_batch {
     const weir_batch_segment *segments; /* rows in order, no gaps */
     const int32_t *logit_rows; /* [n_logits] ascending: rows that need logits */
     int32_t n_rows, n_segments, n_logits;
-    const weir_kv_pair *formats; /* [kv_layers] of the pages */
+    const weir_kv_pair *formats; /* [kv_layers + window_layers] of the pages */
     weir_kv_sinks sinks; /* of every segment */
     /* NULL: all pages are in memory; otherwise only with limits.has_cold. */
     const weir_kv_source *source;
@@ -159,7 +169,8 @@ typedef struct weir_workspace_limits {
     /* Steps use the scratch of another workspace of the model, whose limits are no smaller. */
     bool shares_scratch;
     int32_t rows, segments, logits, context;
-    const weir_kv_pair *formats; /* [kv_layers], borrowed; must outlive the workspace */
+    /* [kv_layers + window_layers], borrowed; must outlive the workspace */
+    const weir_kv_pair *formats;
     weir_kv_sinks sinks;
     bool has_cold; /* batches may have a source */
     bool evicts; /* segments may have head_rows and be observed */

@@ -74,9 +74,9 @@ typedef struct layer {
     /* Of a block's input and, `after`, of its output; NULL: none ([layers] norms). */
     const float *mixer_norm, *ffn_norm, *mixer_norm_after, *ffn_norm_after;
     weir_block_kv kv; /* with kv_index >= 0 */
-    /* The layer whose rows it reads, as an index among the layers with KV rows of their own; -1:
-     * none. */
+    /* The layer whose rows it reads, as a number of layers with KV rows of their own; -1: none. */
     int64_t kv_index;
+    bool drops_rows; /* that layer keeps only the rows that its window reads */
     /* f32 elements in the sequence's recurrent state. */
     int64_t history_offset, state_offset, history_elements, state_elements;
 } layer;
@@ -94,7 +94,8 @@ struct weir_model {
      * (docs/decisions/0056). Both scales are 1 without one. */
     float residual_scale, stream_scale, stream_eps;
     layer *layers;
-    weir_kv_geometry *geometry; /* [kv_layers], with first_head set */
+    weir_kv_geometry *geometry; /* [kv_layers + window_layers], with first_head set */
+    int32_t *kv_numbers; /* [kv_layers + window_layers] */
     weir_kv_reader *readers; /* [n_readers] */
     /* [max_matrices]: plans, then the weights themselves. Never reallocated: blocks point at them;
      * those of a parameter of experts are adjacent. */
@@ -124,7 +125,8 @@ struct weir_model {
     void *weight_memory, *vector_memory, *near_frequencies;
     size_t weight_bytes, vector_bytes; /* weight_bytes: without experts that have a cache */
     size_t used_expert_bytes, idle_bytes; /* of experts that one row uses, and does not use */
-    int64_t kv_layers, n_readers, recurrent_elements, n_parameters;
+    int64_t kv_layers, window_layers, n_readers, recurrent_elements, n_parameters;
+    bool drops_windows;
     int32_t block_rows;
 };
 

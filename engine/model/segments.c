@@ -70,21 +70,21 @@ int64_t weir_fill_segments(
     int64_t n = 0;
     for (int32_t i = 0; i < batch->n_segments && l->kv_index >= 0; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
-        const int32_t *const rows =
-            segment->head_rows != NULL ? segment->head_rows + kv->geometry.first_head : NULL;
+        const bool is_pruned = segment->head_rows != NULL && !l->drops_rows;
+        const int32_t *const rows = is_pruned ? segment->head_rows + kv->geometry.first_head : NULL;
+        void *const *const pages = l->drops_rows ? segment->window_pages : segment->pages;
+        const int64_t stride = l->drops_rows ? segment->window_stride : segment->page_stride;
         for (int64_t first = 0, end; first < n_heads; first = end) {
             const int64_t head = kv->geometry.first_head + first;
             end = end_of_equal(rows, first, n_heads);
             w->kv_owner[n] = i;
-            w->kv[n] = (weir_kv_segment
-            ){ .pages =
-                   segment->pages != NULL ? segment->pages + head * segment->page_stride : NULL,
-               .page_stride = segment->page_stride,
-               .first_row = segment->first_row,
-               .n_rows = segment->n_rows,
-               .n_past = rows != NULL ? rows[first] : segment->n_past,
-               .first_head = (int32_t)first,
-               .n_heads = (int32_t)(end - first) };
+            w->kv[n] = (weir_kv_segment){ .pages = pages != NULL ? pages + head * stride : NULL,
+                                          .page_stride = stride,
+                                          .first_row = segment->first_row,
+                                          .n_rows = segment->n_rows,
+                                          .n_past = rows != NULL ? rows[first] : segment->n_past,
+                                          .first_head = (int32_t)first,
+                                          .n_heads = (int32_t)(end - first) };
             if (segment->watch != NULL && kv->watched)
                 keep_logits(&w->kv[n], segment->watch, first * group);
             if (unsealed > 0 && segment->unsealed != NULL)
@@ -190,7 +190,7 @@ weir_step weir_step_of(
                                 .layer = l->kv_index,
                                 .format = weir_layer_format(batch->formats, l),
                                 .sinks = batch->sinks,
-                                .source = batch->source,
+                                .source = l->drops_rows ? NULL : batch->source,
                                 .warm = w->warm,
                                 .partials = w->partials },
                         .observer = { .watches = w->is_watched && l->kv.watched ? w->watches : NULL,

@@ -69,8 +69,19 @@ const char *weir_engine_disk_folder(const weir_config *config)
 static weir_kv_spec kv_spec(const weir_engine *engine)
 {
     const int64_t n_layers = weir_model_kv_layers(engine->model);
+    const weir_kv_geometry *const geometry = weir_model_kv_geometry(engine->model);
+    const weir_kv_windows_spec windows = {
+        .n_layers = weir_model_window_layers(engine->model),
+        .geometry = geometry + n_layers,
+        .formats = engine->kv_formats + n_layers,
+        .step_rows = weir_plan_step_rows(
+            &engine->config, engine->model, engine->config.batch.chunk,
+            (int32_t)engine->config.batch.max_sequences, engine->device != NULL
+        ),
+    };
     return (weir_kv_spec){ .n_layers = n_layers,
-                           .geometry = weir_model_kv_geometry(engine->model),
+                           .windows = windows,
+                           .geometry = geometry,
                            .formats = engine->kv_formats,
                            .sinks = weir_kv_choice_sinks(&engine->kv_choice, n_layers),
                            .disk_folder = weir_engine_disk_folder(&engine->config),
@@ -164,7 +175,8 @@ static weir_status prepare(
     spec->n_disk_pages = engine->plan.facts.kv_disk_pages;
     spec->n_host_pages = engine->plan.facts.kv_host_pages;
     spec->n_sink_pages = engine->plan.facts.kv_sink_pages;
-    spec->max_rows = engine->plan.facts.window;
+    spec->max_rows = spec->windows.max_rows = engine->plan.facts.window;
+    spec->windows.n_blocks = engine->plan.facts.n_window_blocks;
     spec->table_bytes = engine->plan.tables;
     return WEIR_OK;
 }

@@ -26,10 +26,11 @@ static void name_model(char out[256], const weir_plan_parts *parts)
 weir_kv_geometry weir_plan_first_geometry(const weir_model *model)
 {
     const weir_shape *const shape = weir_model_shape(model);
-    return weir_model_kv_layers(model) > 0 ? weir_model_kv_geometry(model)[0]
-                                           : (weir_kv_geometry){ .n_heads = shape->n_kv_heads,
-                                                                 .key_dim = shape->head_dim,
-                                                                 .value_dim = shape->head_dim };
+    return weir_model_kv_layers(model) + weir_model_window_layers(model) > 0
+               ? weir_model_kv_geometry(model)[0]
+               : (weir_kv_geometry){ .n_heads = shape->n_kv_heads,
+                                     .key_dim = shape->head_dim,
+                                     .value_dim = shape->head_dim };
 }
 
 static void describe_model(weir_engine_facts *facts, const weir_plan_parts *parts)
@@ -48,7 +49,8 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->recurrent_bytes = (int64_t)weir_model_recurrent_bytes(model);
     facts->trained_context = (int32_t)shape->context;
     facts->n_layers = (int32_t)shape->n_layers;
-    facts->n_kv_layers = (int32_t)weir_model_kv_layers(model);
+    facts->n_window_layers = (int32_t)weir_model_window_layers(model);
+    facts->n_kv_layers = (int32_t)weir_model_kv_layers(model) + facts->n_window_layers;
     facts->n_heads = (int32_t)shape->n_heads;
     facts->n_kv_heads = (int32_t)first.n_heads;
     facts->key_dim = (int32_t)first.key_dim;
@@ -77,7 +79,8 @@ static void describe_kv(weir_engine_facts *facts, const weir_plan_parts *parts)
     (void)snprintf(facts->v_format, sizeof facts->v_format, "%s", v);
     facts->wide_layers = (int32_t)choice->n_wide;
     facts->sink_tokens = spec->sinks.n_pages * WEIR_PAGE_TOKENS;
-    facts->kv_is_lossy = weir_kv_any_lossy(spec->formats, spec->n_layers) ||
+    facts->kv_window = weir_kv_windows_length(&spec->windows);
+    facts->kv_is_lossy = weir_kv_any_lossy(spec->formats, facts->n_kv_layers) ||
                          weir_kv_any_lossy(&spec->sinks.pair, spec->sinks.n_pages > 0);
     facts->kv_bytes_per_token = (int64_t)weir_kv_block_stride(spec) / WEIR_PAGE_TOKENS;
     facts->kv_bytes_per_sink = (int64_t)weir_kv_sink_block_stride(spec) / WEIR_PAGE_TOKENS;

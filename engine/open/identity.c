@@ -207,15 +207,18 @@ weir_status weir_identity_of(
     weir_session_identity *out, const weir_identity_parts *parts, weir_error *error
 )
 {
-    weir_session_identity identity = { .n_layers = parts->spec->n_layers,
-                                       .n_heads = weir_kv_n_heads(parts->spec),
-                                       .geometry = parts->spec->geometry,
-                                       .block_bytes = (int64_t)weir_kv_block_bytes(parts->spec),
-                                       .n_sinks = parts->spec->sinks.n_pages,
-                                       .sink_block_bytes =
-                                           (int64_t)weir_kv_sink_block_bytes(parts->spec),
-                                       .state_bytes =
-                                           (int64_t)weir_model_recurrent_bytes(parts->model) };
+    weir_session_identity identity = {
+        .n_layers = parts->spec->n_layers,
+        .n_heads = weir_kv_n_heads(parts->spec),
+        .geometry = parts->spec->geometry,
+        .block_bytes = (int64_t)weir_kv_block_bytes(parts->spec),
+        .n_window_layers = parts->spec->windows.n_layers,
+        .window = weir_kv_windows_length(&parts->spec->windows),
+        .window_block_bytes = (int64_t)weir_kv_windows_block_bytes(&parts->spec->windows),
+        .n_sinks = parts->spec->sinks.n_pages,
+        .sink_block_bytes = (int64_t)weir_kv_sink_block_bytes(parts->spec),
+        .state_bytes = (int64_t)weir_model_recurrent_bytes(parts->model)
+    };
     XXH3_state_t *const hash = begin(error);
     if (hash == NULL) return WEIR_ENOMEM;
     add_model(hash, parts);

@@ -62,7 +62,7 @@ static weir_status check_sharing(const weir_engine *engine, weir_error *error)
 {
     const int64_t n = weir_model_kv_layers(engine->model);
     const weir_kv_sinks sinks = weir_kv_choice_sinks(&engine->kv_choice, n);
-    int64_t n_readers;
+    int64_t n_readers; /* formats with unsealed rows drop none, so all layers are among them */
     (void)weir_model_kv_readers(engine->model, &n_readers);
     for (int64_t i = 0; i < n && n_readers > n; i++)
         if (weir_kv_any_unsealed(engine->kv_formats[i], sinks))
@@ -79,15 +79,17 @@ static weir_status check_sharing(const weir_engine *engine, weir_error *error)
 /* Sets the configured formats for every layer with KV rows. */
 static weir_status choose_formats(weir_engine *engine, weir_error *error)
 {
-    const int64_t n = weir_model_kv_layers(engine->model);
+    const int64_t n = weir_model_kv_layers(engine->model) + weir_model_window_layers(engine->model);
     const weir_kv_geometry *const geometry = weir_model_kv_geometry(engine->model);
+    const int32_t *const numbers = weir_model_kv_numbers(engine->model);
     weir_kv_choice *const choice = &engine->kv_choice;
     if (n == 0) return WEIR_OK;
     for (int64_t i = 0; i < n; i++) WEIR_TRY(check_formats(choice, n, &geometry[i], error));
     engine->kv_formats = weir_memory_take_zero((size_t)n, sizeof *engine->kv_formats);
     if (engine->kv_formats == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
-    weir_kv_choice_fill(engine->kv_formats, n, choice);
+    for (int64_t i = 0; i < n; i++)
+        engine->kv_formats[numbers[i]] = weir_kv_choice_of(choice, i, n);
     WEIR_TRY(check_sharing(engine, error));
     choice->n_wide_tokens = weir_kv_choice_sinks(choice, n).n_pages * (int64_t)WEIR_PAGE_TOKENS;
     return WEIR_OK;
@@ -138,6 +140,17 @@ static weir_status check_chunk(const weir_engine *engine, weir_error *error)
     );
 }
 
+/* Whether layers with a window drop the rows before it. Formats that code 64 rows together, and
+ * first tokens in another format, are for sequences that have all rows. Not measured on a GPU. */
+static bool drops_windows(const weir_engine *engine)
+{
+    const weir_kv_choice *const choice = &engine->kv_choice;
+    const weir_kv_sinks none = { 0 };
+    return !engine->config.kv.full_windows && engine->device == NULL &&
+           choice->n_wide_tokens == 0 && !weir_kv_any_unsealed(choice->rest, none) &&
+           !weir_kv_any_unsealed(choice->wide, none);
+}
+
 static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_error *error)
 {
     WEIR_TRY(weir_engine_open_stream(
@@ -151,7 +164,8 @@ static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_e
                                            .adapter = engine->adapter,
                                            .context = engine->config.model.context,
                                            .kv_format = engine->kv_choice.rest,
-                                           .expert_bytes = (size_t)engine->config.memory.experts };
+                                           .expert_bytes = (size_t)engine->config.memory.experts,
+                                           .drops_windows = drops_windows(engine) };
     return weir_model_bind(
         &engine->model, engine->directory, arch, engine->stream, &settings, error
     );

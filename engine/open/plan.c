@@ -133,7 +133,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     );
     plan->n_runs = plan_runs_for(plan, parts, plan->facts.kv_pages, plan->facts.window);
     if (weir_kv_pages_for(parts->spec, 1) == 0) metadata += plan_run_bytes(parts, plan->n_runs);
-    metadata += plan_cold_state_bytes(plan, parts);
+    metadata += plan_cold_state_bytes(plan, parts) + plan_window_metadata_bytes(plan, parts);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->tables = plan_table_bytes(plan, parts); /* the window may have become smaller */
     plan->page_tables += metadata + plan->tables;

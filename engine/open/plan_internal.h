@@ -35,6 +35,8 @@ int64_t plan_runs_for(
 );
 /* Returns the bytes of the prefix tree for n_runs runs, in addition to those of an empty one. */
 size_t plan_run_bytes(const weir_plan_parts *parts, int64_t n_runs);
+/* Returns the bytes of page_tables for the planned window blocks and their tables. */
+size_t plan_window_metadata_bytes(const weir_plan *plan, const weir_plan_parts *parts);
 /* Returns the bytes of page_tables for states on disk. */
 size_t plan_cold_state_bytes(const weir_plan *plan, const weir_plan_parts *parts);
 /* Returns the bytes of the pool's metadata, with at most n_cold cold pages and n_sinks sink pages,

@@ -5,7 +5,7 @@
 #include "engine/schedule/tiers.h"
 
 enum {
-    SNAPSHOTS_PER_SLOT = 16,
+    SNAPSHOTS_PER_SLOT = 16, /* also windows of cached sequences */
     BLOCKS_PER_TEXT = 32 /* one cached sequence's sinks for this many blocks */
 };
 
@@ -145,6 +145,44 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     plan->n_cold_states = limits.n_cold;
     plan->snapshots = weir_prefix_state_bytes(&limits);
     plan->page_tables += plan_cold_state_bytes(plan, parts);
+}
+
+/* Window blocks: those that sequences need, and more for cached sequences, of 16 for each sequence:
+ * at most a quarter of `left`, or three quarters if no layer keeps all rows. */
+static void plan_windows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t left)
+{
+    enum { SHARE = 4 };
+    weir_kv_windows_spec spec = parts->spec->windows;
+    const int32_t n_others = plan_session_sequences(parts), n_slots = plan->facts.n_slots;
+    plan->kv_windows = 0;
+    plan->facts.n_window_blocks = plan->facts.kv_window_bytes = 0;
+    if (spec.n_layers == 0) return;
+    spec.max_rows = wanted;
+    const size_t block = weir_kv_windows_block_bytes(&spec);
+    /* With a disk others run while a step waits for it. */
+    const int64_t n_steps = parts->spec->n_disk_pages > 0 ? 2 : 1,
+                  needed = weir_kv_windows_needed(&spec, n_slots, n_others, n_steps),
+                  most = weir_kv_windows_most(&spec);
+    const size_t quarter = left / SHARE,
+                 share = weir_kv_pages_for(parts->spec, 1) > 0 ? quarter : left - quarter;
+    const int64_t more = (int64_t)(share / block) - needed,
+                  cached = plan_reuses(parts) ? most * n_slots * SNAPSHOTS_PER_SLOT : 0;
+    spec.n_blocks = weir_min(needed + weir_max(weir_min(more, cached), 0), INT32_MAX);
+    plan->facts.n_window_blocks = spec.n_blocks;
+    plan->facts.kv_window_bytes = most * (int64_t)block;
+    plan->kv_windows = weir_kv_windows_bytes(&spec);
+    plan->page_tables += plan_window_metadata_bytes(plan, parts);
+}
+
+/* Bytes of page_tables for the planned window blocks. */
+size_t plan_window_metadata_bytes(const weir_plan *plan, const weir_plan_parts *parts)
+{
+    weir_kv_windows_spec spec = parts->spec->windows;
+    spec.n_blocks = plan->facts.n_window_blocks;
+    spec.max_rows = weir_plan_context(parts->config, parts->model);
+    return weir_kv_windows_metadata_bytes(&spec) +
+           (size_t)(plan->facts.n_slots + plan_session_sequences(parts)) *
+               weir_kv_window_table_bytes(&spec);
 }
 
 /* Sink blocks, n_sinks per sequence, that go with this many other blocks: for all sequences, the
@@ -303,8 +341,11 @@ bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
     /* With a device, the pages' metadata is counted as if it were there, too. */
     const size_t cap = plan->has_device ? plan->device_cap : plan->cap,
                  fixed = plan->has_device ? weir_plan_device_total(plan) : weir_plan_total(plan);
-    const size_t left = cap > fixed ? cap - fixed : 0;
     const bool takes_all = plan->has_device || plan->cap_is_configured;
+    const size_t before = cap > fixed ? cap - fixed : 0;
+    plan_windows(plan, parts, wanted, takes_all ? before : before / 2);
+    const size_t with_windows = plan->has_device ? fixed : weir_plan_total(plan),
+                 left = cap > with_windows ? cap - with_windows : 0;
     plan->kv_rows = wanted * plan->facts.n_slots;
     /* Unless a budget is set, half of the free memory is left to others. */
     int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0

@@ -9,9 +9,9 @@
 size_t weir_plan_total(const weir_plan *plan)
 {
     const size_t near = plan->has_device ? 0 : plan->weights + plan->recurrent + plan->kv;
-    return near + plan->kv_host + plan->activations + plan->snapshots + plan->page_tables +
-           plan->tokens + plan->sampler + plan->tokenizer + plan->http + plan->process +
-           plan->packs + plan->other;
+    return near + plan->kv_windows + plan->kv_host + plan->activations + plan->snapshots +
+           plan->page_tables + plan->tokens + plan->sampler + plan->tokenizer + plan->http +
+           plan->process + plan->packs + plan->other;
 }
 
 size_t weir_plan_device_total(const weir_plan *plan)
@@ -38,7 +38,7 @@ typedef struct part {
     size_t bytes;
     bool is_near; /* on the device, if there is one */
 } part;
-enum { PARTS = 15 };
+enum { PARTS = 16 };
 
 static void parts_of(part out[PARTS], const weir_plan *plan)
 {
@@ -48,6 +48,7 @@ static void parts_of(part out[PARTS], const weir_plan *plan)
                                 { "recurrent_state", "recurrent state", plan->recurrent, true },
                                 { "snapshots", "kept states", plan->snapshots, false },
                                 { "kv", "kv", plan->kv, true },
+                                { "kv_windows", "kv of windows", plan->kv_windows, false },
                                 { "kv_host", "kv on the host", plan->kv_host, false },
                                 { "page_tables", "page tables", plan->page_tables, false },
                                 { "tokens", "tokens", plan->tokens, false },
@@ -162,6 +163,11 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
             WEIR_TRY(weir_buffer_format(
                 out, "; %" PRId64 " of these pages on disk", plan->facts.kv_disk_pages
             ));
+        if (strcmp(p->name, "kv_windows") == 0)
+            WEIR_TRY(weir_buffer_format(
+                out, "   the last %" PRId64 " tokens of a sequence; %" PRId64 " blocks of 64",
+                plan->facts.kv_window, plan->facts.n_window_blocks
+            ));
         if (strcmp(p->name, "page_tables") == 0 && plan->tables > 0)
             WEIR_TRY(weir_buffer_format(
                 out, "   %s of it for tables of sequences", weir_size_text(size, plan->tables)
@@ -267,10 +273,12 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
         ", \"bytes_per_token\": %" PRId64
         ", \"open_bytes\": %zu, \"table_bytes\": %zu, \"per_request\": %" PRId64
-        ", \"per_key\": %" PRId64 "}",
+        ", \"per_key\": %" PRId64 ", \"window\": %" PRId64 ", \"window_blocks\": %" PRId64
+        ", \"window_bytes_per_sequence\": %" PRId64 "}",
         plan->facts.kv_pages, plan->facts.kv_page_bytes, plan->kv_rows,
         plan->facts.kv_bytes_per_token, plan->kv_unsealed, plan->tables, plan->facts.kv_per_request,
-        plan->facts.kv_per_key
+        plan->facts.kv_per_key, plan->facts.kv_window, plan->facts.n_window_blocks,
+        plan->facts.kv_window_bytes
     ));
     return weir_buffer_format(
         out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d, \"threads\": %d}\n",

@@ -18,6 +18,7 @@ typedef struct weir_engine_facts {
     int64_t recurrent_bytes; /* per sequence, independent of its length */
     int32_t trained_context;
     int32_t n_layers, n_kv_layers, n_heads; /* n_kv_layers: layers with KV */
+    int32_t n_window_layers; /* of them, those that keep only the rows that their window reads */
     int32_t n_kv_heads, key_dim, value_dim; /* of the first layer with KV */
     bool values_alias_keys; /* weir_kv_geometry.value_aliases_key of that layer */
     /* Then: widths of a head's key and value that the layer's latent stands for. */
@@ -41,6 +42,9 @@ typedef struct weir_engine_facts {
     int64_t kv_bytes_per_token, kv_bytes_per_sink;
     /* Bytes per sequence for rows of an unsealed page; 0 in most formats. */
     int64_t kv_unsealed_bytes;
+    /* Of layers that keep only the rows that their window reads: the longest window, 0: there are
+     * no such layers; blocks of 64 tokens for all sequences; the most bytes of one sequence. */
+    int64_t kv_window, n_window_blocks, kv_window_bytes;
     /* ---- limits ------------------------------------------------------------------------------ */
     int32_t window; /* tokens of one sequence, prompt and answer */
     int32_t n_slots, queue_limit;

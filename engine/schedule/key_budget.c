@@ -11,13 +11,13 @@ int64_t weir_service_kv_bytes(const weir_engine_facts *facts, int64_t rows)
     const int64_t all = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS,
                   sinks = all < facts->sink_tokens ? all : facts->sink_tokens;
     return sinks * facts->kv_bytes_per_sink + (all - sinks) * facts->kv_bytes_per_token +
-           facts->kv_unsealed_bytes;
+           facts->kv_unsealed_bytes + facts->kv_window_bytes;
 }
 
 /* The largest number of rows, in whole pages, that fits in `bytes`. */
 static int64_t rows_in(const weir_engine_facts *facts, int64_t bytes)
 {
-    const int64_t left = bytes - facts->kv_unsealed_bytes,
+    const int64_t left = bytes - facts->kv_unsealed_bytes - facts->kv_window_bytes,
                   sinks = facts->sink_tokens * facts->kv_bytes_per_sink;
     if (left <= 0) return 0;
     if (left < sinks)

@@ -294,8 +294,11 @@ void weir_choice_got_states(choice *c, weir_batch_item *item, int32_t n_before, 
             weir_prefix_release_snapshot(c->job->service->prefix, snapshot->dst);
     }
     const bool has_page = c->sequence->n_computed / WEIR_PAGE_TOKENS > n_before / WEIR_PAGE_TOKENS;
-    const bool has_news =
-        is_done && (item->n_snapshots > 0 || has_page) && n_before < c->job->request.n_prompt;
+    /* Of an answer, too, what layers with a window will drop. */
+    const bool drops =
+        c->sequence->policy_run == NULL && weir_kv_store_windows(c->job->service->store) != NULL;
+    const bool has_news = is_done && (item->n_snapshots > 0 || has_page) &&
+                          (n_before < c->job->request.n_prompt || drops);
     item->n_snapshots = 0;
     if (has_news) weir_choice_share(c);
 }

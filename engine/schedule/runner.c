@@ -254,6 +254,12 @@ static weir_status reserve_rows(
     return WEIR_OK;
 }
 
+static int64_t window_stride(const weir_kv_sequence *sequence)
+{
+    const weir_kv_windows *const windows = weir_kv_store_windows(sequence->store);
+    return windows != NULL ? weir_kv_window_stride(windows) : 0;
+}
+
 static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32_t n_items)
 {
     weir_batch batch = { .tokens = runner->tokens,
@@ -299,6 +305,8 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
            .watch = watches,
            .pages = (void *const *)sequence->table.pages,
            .page_stride = sequence->table.capacity,
+           .window_pages = weir_kv_window_pages(&sequence->table.windows),
+           .window_stride = window_stride(sequence),
            .unsealed = (void *const *)sequence->table.unsealed,
            .recurrent = sequence->recurrent,
            .snapshots = item->snapshots,
@@ -417,6 +425,8 @@ void weir_runner_move(
     weir_runner *runner, const weir_batch_item *items, int32_t n_items, int64_t n_short
 )
 {
+    for (int32_t i = 0; i < n_items; i++)
+        weir_kv_trim_windows(&items[i].sequence->table, items[i].sequence->store);
     if (runner->has_tiers && n_items > 0)
         weir_tiers_move(
             items[0].sequence->store, &runner->holders, items, n_items, runner->limits.hot, n_short

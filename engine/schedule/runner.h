@@ -87,7 +87,8 @@ void weir_runner_measure(weir_runner *runner, weir_step_times *times);
 void weir_runner_run_others(
     weir_runner *runner, bool (*run)(void *user), void (*listener)(void *user), void *user
 );
-/* After a step: moves blocks between tiers. n_short: see weir_tiers_move. */
+/* After a step: drops rows that no window reads, moves blocks between tiers. n_short: see
+ * weir_tiers_move. */
 void weir_runner_move(
     weir_runner *runner, const weir_batch_item *items, int32_t n_items, int64_t n_short
 );

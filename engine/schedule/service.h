@@ -161,6 +161,9 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int32_t running, waiting; /* sequences in the batch, jobs in the queue */
     int64_t kv_pages_used, kv_pages_total, kv_bytes_used, kv_bytes_total;
     int64_t kv_tokens_free, kv_sink_pages_free;
+    /* Of layers with a window (engine/kv/pool/windows.h); cached: in the prefix cache, which a
+     * sequence may hold too. */
+    int64_t window_blocks_free, window_blocks_cached;
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
     int64_t drafted_tokens, accepted_tokens; /* of jobs that ended; see weir_usage */
     int64_t preemptions; /* sequences preempted */

@@ -60,12 +60,15 @@ void weir_service_publish(weir_service *service)
     service->stats.kv_bytes_read = pages.bytes_read;
     service->stats.kv_write_errors = pages.write_errors;
     service->stats.kv_read_errors = pages.read_errors;
+    const weir_kv_windows *const windows = weir_kv_store_windows(service->store);
+    if (windows != NULL) service->stats.window_blocks_free = weir_kv_windows_free_blocks(windows);
     weir_model_expert_stats(weir_runner_model(service->runner), &service->stats.experts);
     memcpy(service->stats.reclaimed, service->reclaimed, sizeof service->reclaimed);
     memcpy(service->stats.step_ns, service->times.ns, sizeof service->times.ns);
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
+        service->stats.window_blocks_cached = kept.n_windows;
         service->stats.kept_pruned_sequences = kept.n_pruned;
         service->stats.kept_pruned_tokens = kept.n_pruned_tokens;
         service->stats.kept_states = kept.n_snapshots;

@@ -62,6 +62,22 @@ static void write_cold(
     weir_json_close(json, '}');
 }
 
+/* Layers with a sliding window, whose rows are in none of the other numbers. */
+static void write_windows(
+    weir_json_out *json, const weir_engine_facts *facts, const weir_service_stats *stats
+)
+{
+    if (facts->kv_window == 0) return;
+    weir_json_key(json, "windows");
+    weir_json_open(json, '{');
+    weir_json_put_integer(json, "tokens", facts->kv_window);
+    weir_json_put_integer(json, "blocks", facts->n_window_blocks);
+    weir_json_put_integer(json, "free_blocks", stats->window_blocks_free);
+    weir_json_put_integer(json, "cached_blocks", stats->window_blocks_cached);
+    weir_json_put_integer(json, "bytes_per_sequence", facts->kv_window_bytes);
+    weir_json_close(json, '}');
+}
+
 static void write_kv(
     weir_json_out *json, const weir_engine_facts *facts, const weir_service_stats *stats
 )
@@ -80,6 +96,7 @@ static void write_kv(
     weir_json_put_integer(json, "free_sink_pages", stats->kv_sink_pages_free);
     weir_json_put_integer(json, "bytes_per_sink_token", facts->kv_bytes_per_sink);
     weir_json_put_integer(json, "open_bytes_per_sequence", facts->kv_unsealed_bytes);
+    write_windows(json, facts, stats);
     weir_kv_formats_write(json, facts);
     weir_json_close(json, '}');
     weir_json_put_integer(json, "recurrent_bytes_per_sequence", facts->recurrent_bytes);

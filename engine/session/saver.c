@@ -82,6 +82,22 @@ static weir_status copy_state(
     return status;
 }
 
+static weir_status copy_window(
+    void *user, void *bytes, int64_t i, size_t at, size_t n, weir_error *error
+)
+{
+    weir_saver *const s = user;
+    const weir_kv_windows *const windows = weir_kv_store_windows(s->sessions->service->store);
+    weir_worker_lock(&s->worker);
+    const weir_status status = refuse(s, error);
+    if (status == WEIR_OK) {
+        const int32_t block = s->transfer.sequence.table.windows.blocks[i];
+        memcpy(bytes, (const char *)weir_kv_window_memory(windows, block) + at, n);
+    }
+    weir_worker_unlock(&s->worker);
+    return status;
+}
+
 static void give_way(void *user, int64_t ns)
 {
     weir_saver *const s = user;
@@ -328,7 +344,8 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
     s->hooks = (weir_service_hooks
     ){ .after_step = save_next, .release = release, .held = held_pages, .count = count, .user = s };
     s->progress = (weir_session_progress){ .give_way = give_way, .user = s };
-    s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
+    s->source = (weir_session_source
+    ){ .page = copy_page, .state = copy_state, .window = copy_window, .user = s };
     s->reserve = reserve_of(service->store);
     s->seen_free = INT64_MAX;
     weir_ledger_tracker_init(&s->tracker, service->ledger, WEIR_ACCOUNT_HTTP, NULL);

@@ -268,6 +268,12 @@ WEIR_MUST_CHECK weir_status
 session_pin_pruned(session_transfer *own, const weir_pruned_query *query);
 WEIR_MUST_CHECK weir_status session_pin_next_pruned(session_transfer *own, uint64_t *use);
 void session_unpin_pruned(session_transfer *own); /* engine thread */
+/* session_restore.c. Engine thread: window blocks for the rows that the sequence's next one reads;
+ * then they are read from the file. */
+weir_status session_reserve_windows(session_transfer *own);
+weir_status session_read_windows(
+    session_transfer *own, weir_session_reader *reader, weir_error *error
+);
 /* Gets the policy's part of the transfer's sequence; `out` borrows from it. */
 void session_pruned_of(weir_session_pruned *out, const session_transfer *own);
 WEIR_MUST_CHECK weir_status session_restore_pruned(

@@ -220,6 +220,7 @@ static void make_place(weir_service *service, void *user)
     do a->status = weir_kv_reserve_pruned(&own->sequence.table, service->store, a->head_rows);
     while (a->status == WEIR_EFULL && weir_reclaim(&service->holders, &request, NULL) == WEIR_OK);
     a->need.waits = a->status == WEIR_EFULL && more.waits;
+    if (a->status == WEIR_OK) a->status = session_reserve_windows(own);
 }
 
 static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir_error *error)
@@ -235,10 +236,13 @@ static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir
             error, WEIR_EFORMAT, "session %s: its state cannot be one of this model", a->own->name
         );
     WEIR_TRY(weir_session_read_unsealed(reader, table->unsealed_memory, error));
-    return weir_session_read_pruned_pages(
-        reader, table->pages, table->capacity, a->head_rows,
-        weir_kv_store_spec(a->own->sessions->service->store), error
-    );
+    const weir_kv_store *const store = a->own->sessions->service->store;
+    WEIR_TRY(weir_session_read_pruned_pages(
+        reader, table->pages, table->capacity, a->head_rows, weir_kv_store_spec(store), error
+    ));
+    WEIR_TRY(session_read_windows(a->own, reader, error));
+    table->windows.n_rows = a->own->sequence.n_tokens;
+    return WEIR_OK;
 }
 
 static void take_in(weir_service *service, void *user)

@@ -124,12 +124,21 @@ static void grow(weir_service *service, void *user)
         r->status = find_memory(service, r);
         if (r->status != WEIR_OK) return;
     }
-    r->status = weir_kv_reserve(table, service->store, r->rows - table->n_rows);
+    r->status = weir_kv_reserve_main(table, service->store, r->rows - table->n_rows);
 }
 
 static weir_kv_pages pages_of_sequence(const weir_kv_store *store, int32_t n_tokens)
 {
     return weir_kv_store_pages_of(store, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+}
+
+weir_status session_reserve_windows(session_transfer *own)
+{
+    weir_kv_windows *const windows = weir_kv_store_windows(own->sessions->service->store);
+    return windows != NULL ? weir_kv_window_reserve_before(
+                                 &own->sequence.table.windows, windows, own->sequence.n_tokens
+                             )
+                           : WEIR_OK;
 }
 
 /* Takes pages that no running sequence has a claim to, and memory for the last states; all or
@@ -147,6 +156,7 @@ static void make_place(weir_service *service, void *user)
     if (!session_reclaim_pages(s, &pages, &r->need)) return;
     grow(service, r);
     if (r->need.waits) return;
+    if (r->status == WEIR_OK) r->status = session_reserve_windows(own);
     if (r->status != WEIR_OK) {
         weir_kv_sequence_clear(&own->sequence);
         return;
@@ -254,6 +264,15 @@ static weir_status read_pages(session_transfer *own, weir_session_reader *reader
     }
 }
 
+weir_status session_read_windows(
+    session_transfer *own, weir_session_reader *reader, weir_error *error
+)
+{
+    const weir_kv_store *const store = own->sessions->service->store;
+    const weir_session_windows windows = weir_session_windows_of(&own->sequence.table, store);
+    return weir_session_read_windows(reader, &windows, &weir_kv_store_spec(store)->windows, error);
+}
+
 /* Reads the last states of the file into their memory; earlier ones are read into that of the first
  * and overwritten. */
 static weir_status read_memory(
@@ -274,7 +293,8 @@ static weir_status read_memory(
                 (int)own->marks[i].at
             );
     }
-    return read_pages(own, reader, error);
+    WEIR_TRY(read_pages(own, reader, error));
+    return session_read_windows(own, reader, error);
 }
 
 static void look_for(weir_service *service, void *user)

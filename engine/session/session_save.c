@@ -198,6 +198,7 @@ static weir_session_content shared_content(
                                    .pages = own->sequence.table.pages,
                                    .page_stride = own->sequence.table.capacity,
                                    .spec = weir_kv_store_spec(store),
+                                   .windows = weir_session_windows_of(&own->sequence.table, store),
                                    .store = store,
                                    .states = own->marks,
                                    .is_automatic = is_automatic,

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a Qwen3.5 GGUF of real shape with random weights, or a mixture of experts: speed does not
-depend on the values. Standard library only.
+"""Writes a Qwen3.5 GGUF of real shape with random weights, or a mixture of experts, or Gemma 3,
+whose layers have windows: speed does not depend on the values. Standard library only.
 
-usage: random_model.py OUT.gguf [--size 0.8B|2B|4B|3B-A0.6B|KV-256K] [--type q8_0|q4_0|bf16|f16]
-                       [--vocab N]
+usage: random_model.py OUT.gguf [--size 0.8B|2B|4B|3B-A0.6B|KV-256K|gemma3-1B]
+                       [--type q8_0|q4_0|bf16|f16] [--vocab N]
 
 KV-256K: dense, with few weights and 256 KiB of KV a token in f16.
 """
@@ -21,6 +21,8 @@ SIZES = {  # hidden, layers, query heads, KV heads, linear V heads, FFN
 MIXTURES = {"3B-A0.6B": (1024, 24, 16, 4, 64, 8, 512)}
 # As Qwen3: hidden, layers, query heads, KV heads, FFN
 DENSE = {"KV-256K": (256, 8, 64, 64, 512)}
+# As Gemma 3: hidden, layers, query heads, KV heads, FFN, window
+WINDOWED = {"gemma3-1B": (1152, 26, 4, 1, 6912, 512)}
 QWEN3_HEAD = 128  # also of mixtures
 HEAD, K_HEADS, LINEAR_DIM, TAPS, ROTARY = 256, 16, 128, 4, 64
 TYPES = {
@@ -287,10 +289,44 @@ def hybrid(g, size, kind, n_vocab):
         g.matrix(p + "ffn_down.weight", hidden, ffn, kind)
 
 
+def windowed(g, size, kind, n_vocab):
+    hidden, layers, heads, kv_heads, ffn, window = WINDOWED[size]
+    g.text("general.architecture", "gemma3")
+    g.text("general.name", "random weights, %s" % size)
+    numbers(
+        g,
+        "gemma3",
+        (
+            ("block_count", layers),
+            ("context_length", 131072),
+            ("embedding_length", hidden),
+            ("feed_forward_length", ffn),
+            ("attention.head_count", heads),
+            ("attention.head_count_kv", kv_heads),
+            ("attention.key_length", HEAD),
+            ("attention.value_length", HEAD),
+            ("attention.sliding_window", window),
+        ),
+    )
+    g.f32("gemma3.attention.layer_norm_rms_epsilon", 1e-6)
+    g.f32("gemma3.rope.freq_base", 1e6)
+    vocabulary(g, n_vocab, "qwen2")
+    g.matrix("token_embd.weight", n_vocab, hidden, kind)
+    g.vector("output_norm.weight", near(hidden, 1, 0.02))
+    for i in range(layers):
+        p = "blk.%d." % i
+        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+            g.vector(p + name + ".weight", near(hidden, 1, 0.02))
+        attention(g, p, hidden, heads, kv_heads, HEAD, kind, 1)
+        g.matrix(p + "ffn_gate.weight", ffn, hidden, kind)
+        g.matrix(p + "ffn_up.weight", ffn, hidden, kind)
+        g.matrix(p + "ffn_down.weight", hidden, ffn, kind)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
-    parser.add_argument("--size", default="0.8B", choices=[*SIZES, *MIXTURES, *DENSE])
+    parser.add_argument("--size", default="0.8B", choices=[*SIZES, *MIXTURES, *DENSE, *WINDOWED])
     parser.add_argument("--type", default="q8_0", choices=[t for t in TYPES if t != "f32"])
     parser.add_argument("--vocab", type=int)
     args = parser.parse_args()
@@ -299,6 +335,8 @@ def main():
         mixture(g, args.size, args.type, args.vocab or 151936)
     elif args.size in DENSE:
         dense(g, args.size, args.type, args.vocab or 1024)
+    elif args.size in WINDOWED:
+        windowed(g, args.size, args.type, args.vocab or 262144)
     else:
         hybrid(g, args.size, args.type, args.vocab or 248320)
     g.write(args.out)

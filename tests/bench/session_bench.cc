@@ -90,6 +90,7 @@ int main(int argc, char **argv)
                                      table.data(),
                                      static_cast<int64_t>(blocks),
                                      &spec,
+                                     {},
                                      nullptr,
                                      marks,
                                      nullptr,

@@ -63,7 +63,7 @@ template <class Base> class Asking : public Base {
     Gpu gpu_;
 };
 
-class EmulatedGpu : public Asking<support::Folder> {
+class EmulatedGpu : public Asking<support::SessionService> {
   protected:
     EmulatedGpu() : Asking("emulated-gpu", 512) {}
     void begin(

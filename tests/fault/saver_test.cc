@@ -13,9 +13,9 @@ using support::Call;
 
 enum { CONTEXT = 1024, LONG = 700 };
 
-class Saver : public support::Folder {
+class Saver : public support::SessionService {
   protected:
-    Saver() : Folder("saver", CONTEXT) { weir_log_set_level(WEIR_LOG_ERROR); }
+    Saver() : SessionService("saver", CONTEXT) { weir_log_set_level(WEIR_LOG_ERROR); }
     std::vector<int32_t> run(const std::vector<int32_t> &ids)
     {
         Call call(ids, 12);

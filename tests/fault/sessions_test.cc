@@ -12,9 +12,9 @@ namespace {
 
 using support::Call;
 
-class Sessions : public support::Folder {
+class Sessions : public support::SessionService {
   protected:
-    Sessions() : Folder("sessions", 512) { weir_log_set_level(WEIR_LOG_ERROR); }
+    Sessions() : SessionService("sessions", 512) { weir_log_set_level(WEIR_LOG_ERROR); }
     std::vector<int32_t> run(const std::vector<int32_t> &ids)
     {
         Call call(ids, 12);

@@ -11,6 +11,15 @@ static const weir_kv_geometry geometry[LAYERS] = {
     { .n_heads = 1, .key_dim = 16, .value_dim = 16, .first_head = 1 }
 };
 static const weir_kv_spec own = { .n_layers = LAYERS, .geometry = geometry, .formats = formats };
+/* Of a file with rows of a window, which the spec of the others does not have. */
+static const weir_kv_geometry window_geometry = {
+    .n_heads = 1, .key_dim = 16, .value_dim = 16, .window = 70
+};
+static const weir_kv_windows_spec windows = { .n_layers = 1,
+                                              .geometry = &window_geometry,
+                                              .formats = formats };
+
+const weir_kv_windows_spec *session_probe_windows(void) { return &windows; }
 
 const weir_kv_spec *session_probe_spec(void) { return &own; }
 
@@ -27,6 +36,8 @@ typedef struct buffers {
     void **table;
     int32_t rows[HEADS];
     char *policy, *open;
+    int32_t *blocks; /* of the window, one after the other, at window */
+    char *window;
 } buffers;
 
 static void take_buffers(buffers *b, const weir_session_header *h, size_t n_pages)
@@ -40,6 +51,11 @@ static void take_buffers(buffers *b, const weir_session_header *h, size_t n_page
     b->table = malloc(n_pages * sizeof *b->table);
     b->policy = malloc(h->policy_bytes + 1);
     b->open = malloc(h->unsealed_bytes + 1);
+    const size_t n_blocks = n_pages / HEADS;
+    b->blocks = malloc(n_blocks * sizeof *b->blocks);
+    b->window = malloc(n_blocks * weir_kv_windows_block_bytes(&windows));
+    require(b->blocks != NULL && b->window != NULL);
+    for (size_t i = 0; i < n_blocks; i++) b->blocks[i] = (int32_t)i;
     require(b->policy != NULL && b->open != NULL);
     require(b->tokens != NULL && b->pages != NULL && b->state != NULL && b->table != NULL);
     for (size_t i = 0; i < n_pages; i++) b->table[i] = b->pages + i * page_bytes;
@@ -99,10 +115,12 @@ static weir_status read_sections(
     const weir_session_header *const h = weir_session_header_of(reader);
     int32_t places[WEIR_SESSION_STATES];
     char salt[WEIR_PREFIX_SALT + 1];
-    if (h->identity.n_layers != LAYERS || h->identity.n_heads != HEADS)
+    const weir_kv_geometry layers_here[] = { geometry[0], geometry[1], window_geometry };
+    if (h->identity.n_layers != LAYERS || h->identity.n_heads != HEADS ||
+        h->identity.n_window_layers > 1)
         return weir_error_set(error, WEIR_EMISMATCH, "other layers or heads");
     const weir_status layers =
-        count(weir_session_check_layers(reader, geometry, error), n_sections);
+        count(weir_session_check_layers(reader, layers_here, error), n_sections);
     if (layers != WEIR_EMISMATCH) WEIR_TRY(layers); /* else it is refused at the end */
     WEIR_TRY(
         count(weir_session_read_tokens(reader, b->tokens, SESSION_PROBE_VOCAB, error), n_sections)
@@ -118,6 +136,12 @@ static weir_status read_sections(
     else
         WEIR_TRY(count(weir_session_read_pages(reader, b->table, n_blocks, &own, error), n_sections)
         );
+    static const weir_kv_windows_spec none = { 0 };
+    const weir_session_windows to = { b->window, b->blocks };
+    const bool has_windows = h->identity.n_window_layers > 0;
+    WEIR_TRY(count(
+        weir_session_read_windows(reader, &to, has_windows ? &windows : &none, error), n_sections
+    ));
     return layers;
 }
 
@@ -149,6 +173,8 @@ weir_status session_probe_read(const char *path, size_t size, int *n_sections, w
         free(b.table);
         free(b.policy);
         free(b.open);
+        free(b.blocks);
+        free(b.window);
     }
     require(status == WEIR_OK || error->text[0] != '\0');
     weir_session_close(reader);

@@ -15,13 +15,14 @@ typedef struct seed {
     int32_t rows[2]; /* that a policy left of each layer's head; 0: all are there */
     weir_session_form form; /* of a state of a database */
     bool is_foreign; /* its pages are of another size than those of the target */
+    bool has_window; /* a layer with one */
 } seed;
 
 static const seed seeds[] = {
-    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false, { 0 }, { 0 }, false },
-    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false, { 0 }, { 0 }, false },
-    { "automatic", "s", 5, { 5 }, 1, true, { 0 }, { 0 }, false },
-    { "cut", WEIR_PREFIX_NO_SALT, 150, { 150 }, 1, false, { 40, 70 }, { 0 }, false },
+    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false, { 0 }, { 0 }, false, false },
+    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false, { 0 }, { 0 }, false, false },
+    { "automatic", "s", 5, { 5 }, 1, true, { 0 }, { 0 }, false, false },
+    { "cut", WEIR_PREFIX_NO_SALT, 150, { 150 }, 1, false, { 40, 70 }, { 0 }, false, true },
     { "state",
       "s",
       144,
@@ -30,8 +31,10 @@ static const seed seeds[] = {
       false,
       { 0 },
       { .state_bits = 4, .n_rest = 6, .packed_bytes = 24, .is_merged = true },
+      false,
       false },
-    { "foreign", WEIR_PREFIX_NO_SALT, 5, { 2, 5 }, 2, false, { 0 }, { 0 }, true },
+    { "window", WEIR_PREFIX_NO_SALT, 150, { 0 }, 0, false, { 0 }, { 0 }, false, true },
+    { "foreign", WEIR_PREFIX_NO_SALT, 5, { 2, 5 }, 2, false, { 0 }, { 0 }, true, false },
 };
 
 /* Numbers that differ from place to place, small enough to be ids and finite rows. */
@@ -53,16 +56,26 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
         { .n_heads = 1, .key_dim = 4, .value_dim = 4 },
         { .n_heads = 1, .key_dim = 4, .value_dim = 4, .first_head = 1 }
     };
+    const weir_kv_windows_spec none = { 0 },
+                               windows = s->has_window ? *session_probe_windows() : none;
+    static unsigned char window[BLOCKS << 14];
+    static const int32_t blocks[BLOCKS] = { 2, 0, 1 };
     weir_kv_spec narrow = *session_probe_spec();
     narrow.geometry = few;
     const weir_kv_spec *const spec = s->is_foreign ? &narrow : session_probe_spec();
+    const weir_kv_geometry layers[] = { spec->geometry[0], spec->geometry[1],
+                                        session_probe_windows()->geometry[0] };
     const weir_session_identity identity = { .model = { 1, 2 },
                                              .tokenizer = { 3, 4 },
                                              .format = "f16",
                                              .policy = "full:0",
                                              .n_layers = spec->n_layers,
                                              .n_heads = weir_kv_n_heads(spec),
-                                             .geometry = spec->geometry,
+                                             .geometry = layers,
+                                             .n_window_layers = windows.n_layers,
+                                             .window = weir_kv_windows_length(&windows),
+                                             .window_block_bytes =
+                                                 (int64_t)weir_kv_windows_block_bytes(&windows),
                                              .state_bytes =
                                                  s->n_states > 0 ? (int64_t)sizeof state : 0,
                                              .block_bytes = (int64_t)weir_kv_block_bytes(spec),
@@ -76,6 +89,7 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
     for (int32_t i = 0; i < MOST_TOKENS; i++) tokens[i] = i * 31 % SESSION_PROBE_VOCAB;
     for (int i = 0; i < STATE_FLOATS; i++) state[i] = (float)i - 3.5f;
     for (int i = 0; i < 2 * BLOCKS; i++) fill(table[i] = pages[i], sizeof pages[i], (size_t)i);
+    fill(window, sizeof window, 11);
     for (int i = 0; i < s->n_states; i++) marks[i] = (weir_prefix_snapshot){ s->places[i], state };
     unsigned char state_of_policy[96];
     fill(state_of_policy, sizeof state_of_policy, 3);
@@ -96,6 +110,7 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
                                            .pages = table,
                                            .page_stride = BLOCKS,
                                            .spec = spec,
+                                           .windows = { (char *)window, blocks },
                                            .states = marks,
                                            .is_automatic = s->is_automatic,
                                            .form = s->form };

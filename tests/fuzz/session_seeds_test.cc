@@ -40,8 +40,8 @@ TEST(SessionSeeds, AreReadToTheirEnds)
         const weir_status status = read_copy(bytes_of(entry.path()), &n_sections, &error);
         if (entry.path().stem() == "foreign") {
             EXPECT_EQ(status, WEIR_EMISMATCH) << error.text;
-            EXPECT_EQ(n_sections, SESSION_PROBE_SECTIONS - 2)
-                << "all but the layers and the pages, which are of another size";
+            EXPECT_EQ(n_sections, SESSION_PROBE_SECTIONS - 3)
+                << "all but the layers and the pages, which are of another size, and what follows";
             continue;
         }
         EXPECT_EQ(status, WEIR_OK) << entry.path() << ": " << error.text;
@@ -50,7 +50,9 @@ TEST(SessionSeeds, AreReadToTheirEnds)
             << entry.path();
         whole.insert(entry.path().stem());
     }
-    EXPECT_EQ(whole, (std::set<std::string>{ "automatic", "cut", "dense", "hybrid", "state" }));
+    EXPECT_EQ(
+        whole, (std::set<std::string>{ "automatic", "cut", "dense", "hybrid", "state", "window" })
+    );
 }
 
 /* A flipped bit in any section stops the reading there and not before: each of them is really
@@ -78,7 +80,8 @@ void flip(const char *name, const std::vector<int> &sections)
 TEST(SessionSeeds, HaveBytesInEverySection)
 {
     flip("hybrid.session", { 0, 1, 2, 3, 4, 5 });
-    flip("cut.session", { 0, 1, 2, 3, 4, 6, 7, 8, 5 });
+    flip("window.session", { 0, 1, 2, 3, 4, 5, 6 });
+    flip("cut.session", { 0, 1, 2, 3, 4, 7, 8, 9, 5, 6 });
 }
 
 } // namespace

@@ -37,6 +37,7 @@ weir_status open_model(
     snprintf(config.model.path, sizeof config.model.path, "%s", path.c_str());
     snprintf(config.kernels.activations, sizeof config.kernels.activations, "f32");
     snprintf(config.kv.format, sizeof config.kv.format, "f32");
+    config.kv.full_windows = true; /* the rows of all positions are compared */
     snprintf(config.kernels.device, sizeof config.kernels.device, "%s", device.c_str());
     config.batch.max_sequences = 1;
     const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };

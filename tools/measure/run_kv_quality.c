@@ -281,6 +281,7 @@ static int run_table(table *t, const weir_arguments *arguments)
     if (status != WEIR_OK) return weir_fail(status, &error);
     config.batch.max_sequences = 1;
     config.kv.wide_layers = config.kv.wide_sinks = 0;
+    config.kv.full_windows = true; /* formats are compared on all rows */
     (void)snprintf(config.kv.format, sizeof config.kv.format, "f32");
     if (config.model.context == 0) config.model.context = window;
     int code = weir_open(&engine, &config, WEIR_USE_RUNNER);

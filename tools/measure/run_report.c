@@ -150,26 +150,27 @@ static weir_status add_model(request *r, const weir_config *config, weir_error *
                                           .with_service = true,
                                           .with_server = true };
     WEIR_TRY(weir_engine_describe(&plan, &activation_row_bytes, &options, error));
-    *shape = (weir_report_shape){ .parameters = facts->n_parameters,
-                                  .context = facts->trained_context,
-                                  .n_layers = facts->n_layers,
-                                  .n_kv_layers = facts->n_kv_layers,
-                                  .n_heads = facts->n_heads,
-                                  .n_kv_heads = facts->n_kv_heads,
-                                  .key_dim = facts->key_dim,
-                                  .value_dim = facts->value_dim,
-                                  .d_model = facts->d_model,
-                                  .d_ffn = facts->d_ffn,
-                                  .n_vocab = facts->n_vocab,
-                                  .recurrent_bytes = facts->recurrent_bytes,
-                                  .activation_row_bytes = activation_row_bytes,
-                                  .weight_bytes = facts->weight_bytes,
-                                  .activation_bytes =
-                                      (int64_t)(plan.activations + plan.near_activations),
-                                  .kv_per_token = facts->kv_bytes_per_token,
-                                  .kv_per_sink = facts->kv_bytes_per_sink,
-                                  .sink_tokens = facts->sink_tokens,
-                                  .tied = facts->is_tied };
+    *shape = (weir_report_shape
+    ){ .parameters = facts->n_parameters,
+       .context = facts->trained_context,
+       .n_layers = facts->n_layers,
+       /* A window is memory of a fixed size. */
+       .n_kv_layers = facts->n_kv_layers - facts->n_window_layers,
+       .n_heads = facts->n_heads,
+       .n_kv_heads = facts->n_kv_heads,
+       .key_dim = facts->key_dim,
+       .value_dim = facts->value_dim,
+       .d_model = facts->d_model,
+       .d_ffn = facts->d_ffn,
+       .n_vocab = facts->n_vocab,
+       .recurrent_bytes = facts->recurrent_bytes + facts->kv_window_bytes,
+       .activation_row_bytes = activation_row_bytes,
+       .weight_bytes = facts->weight_bytes,
+       .activation_bytes = (int64_t)(plan.activations + plan.near_activations),
+       .kv_per_token = facts->kv_bytes_per_token,
+       .kv_per_sink = facts->kv_bytes_per_sink,
+       .sink_tokens = facts->sink_tokens,
+       .tied = facts->is_tied };
     if (facts->values_alias_keys) {
         shape->key_dim = facts->head_key_dim;
         shape->value_dim = facts->head_value_dim;

@@ -86,10 +86,14 @@ weir_status weir_kv_pair_check(
                                     : check_side(pair.v, WEIR_KV_V, layer->value_dim, key, error);
 }
 
+weir_kv_pair weir_kv_choice_of(const weir_kv_choice *choice, int64_t i, int64_t n_layers)
+{
+    return i < choice->n_wide || i >= n_layers - choice->n_wide ? choice->wide : choice->rest;
+}
+
 void weir_kv_choice_fill(weir_kv_pair *out, int64_t n_layers, const weir_kv_choice *choice)
 {
-    for (int64_t i = 0; i < n_layers; i++)
-        out[i] = i < choice->n_wide || i >= n_layers - choice->n_wide ? choice->wide : choice->rest;
+    for (int64_t i = 0; i < n_layers; i++) out[i] = weir_kv_choice_of(choice, i, n_layers);
 }
 
 bool weir_kv_any_lossy(const weir_kv_pair *formats, int64_t n_layers)

@@ -29,6 +29,8 @@ typedef struct weir_kv_choice {
     weir_kv_pair rest, wide;
     int64_t n_wide, n_wide_tokens;
 } weir_kv_choice;
+/* The formats of layer i of n_layers. */
+weir_kv_pair weir_kv_choice_of(const weir_kv_choice *choice, int64_t i, int64_t n_layers);
 void weir_kv_choice_fill(weir_kv_pair *out, int64_t n_layers, const weir_kv_choice *choice);
 /* The sinks: these tokens in whole pages; none if all layers are wide anyway. */
 weir_kv_sinks weir_kv_choice_sinks(const weir_kv_choice *choice, int64_t n_layers);

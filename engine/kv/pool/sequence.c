@@ -73,6 +73,7 @@ size_t weir_kv_sequence_bytes(const weir_kv_sequence *sequence)
 {
     return weir_kv_sequence_kv_bytes(sequence) + sequence->recurrent_bytes +
            own_token_bytes(sequence) + sequence->store->sizes.table_metadata +
+           weir_kv_window_table_bytes(&sequence->store->spec.windows) +
            (size_t)sequence->table.n_units * WEIR_KV_TABLE_UNIT;
 }
 

@@ -117,7 +117,8 @@ static weir_status remember_sizes(weir_kv_store *store, weir_error *error)
     store->sizes = (kv_sizes){ .block_stride = weir_kv_block_stride(spec),
                                .sink_block_stride = weir_kv_sink_block_stride(spec),
                                .unsealed_rows = weir_kv_unsealed_rows_bytes(spec),
-                               .table_metadata = weir_kv_table_metadata_bytes(spec) };
+                               .table_metadata = weir_kv_table_metadata_bytes(spec),
+                               .window_block = weir_kv_windows_block_bytes(&spec->windows) };
     store->head_class = calloc((size_t)weir_kv_n_heads(spec) + 1, sizeof *store->head_class);
     if (store->head_class == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
@@ -137,6 +138,8 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     WEIR_TRY(remember_sizes(store, error));
     WEIR_TRY(sum_bytes(store, error));
     WEIR_TRY(kv_tables_open(store, error));
+    if (store->spec.windows.n_layers > 0)
+        WEIR_TRY(weir_kv_windows_open(&store->windows, &store->spec.windows, store->ledger, error));
     if (store->bytes == 0) return WEIR_OK;
     WEIR_TRY(open_metadata(store, error));
     if (weir_kv_cold_pages(&store->spec) > 0)
@@ -173,6 +176,7 @@ weir_status weir_kv_store_open(
         spec->n_host_pages > spec->n_pages - spec->n_sink_pages - spec->n_disk_pages ||
         !is_numbered(spec) || (!has_sinks && spec->n_sink_pages > 0) ||
         (spec->n_host_pages > 0 && !spec->has_device) ||
+        (spec->windows.n_layers > 0 && spec->has_device) ||
         spec->has_device != (weir_ledger_device(ledger) != NULL))
         return weir_error_set(
             error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages
@@ -194,6 +198,7 @@ void weir_kv_store_close(weir_kv_store *store)
 {
     if (store == NULL) return;
     kv_tables_close(store);
+    weir_kv_windows_close(store->windows);
     if (weir_kv_cold_pages(&store->spec) > 0)
         kv_residency_close(store);
     else if (store->memory != NULL)
@@ -219,6 +224,7 @@ weir_kv_pages weir_kv_store_pages_of(const weir_kv_store *store, int64_t first, 
 }
 
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
+weir_kv_windows *weir_kv_store_windows(const weir_kv_store *store) { return store->windows; }
 weir_ledger *weir_kv_store_ledger(const weir_kv_store *store) { return store->ledger; }
 const char *weir_kv_store_budget(const weir_kv_store *store)
 {

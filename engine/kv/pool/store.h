@@ -49,6 +49,8 @@
  *     (offload/device.h), which are backed unless they are cold.
  *  10 A table's entries may move when it gets pages (weir_kv_reserve, weir_kv_table_grow), so
  *     addresses of entries hold until then. An empty table has no memory.
+ *  11 Layers with a sliding window may have memory of their own (spec.windows): then the layers,
+ *     heads, pages and blocks of all else here are those of the other layers.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -57,6 +59,7 @@
 
 #include "engine/base/error.h"
 #include "engine/kv/pool/geometry.h"
+#include "engine/kv/pool/windows.h"
 #include "kernels/abi/kv_format.h"
 #include "offload/ledger.h"
 
@@ -86,6 +89,9 @@ typedef struct weir_kv_spec {
     int64_t n_host_pages;
     /* Of the entries of all tables, charged when the store opens; 0: those of 64 windows. */
     size_t table_bytes;
+    /* Layers with a window whose rows are dropped once no later row reads them; not with a device.
+     * None of the other fields counts them. */
+    weir_kv_windows_spec windows;
 } weir_kv_spec;
 
 /* Returns the number of KV heads of all layers. */
@@ -137,6 +143,7 @@ typedef struct weir_kv_table {
     int64_t n_rows;
     bool is_pruned; /* rows were evicted */
     weir_kv_table_cold cold;
+    weir_kv_window_table windows; /* rows of the layers of spec.windows */
 } weir_kv_table;
 
 /* Visible rows of a (layer, KV head): slots 0 .. rows - 1. */
@@ -231,6 +238,8 @@ WEIR_MUST_CHECK weir_status weir_kv_store_open(
 );
 void weir_kv_store_close(weir_kv_store *store); /* after its tables */
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store);
+/* Rows of the layers of spec.windows; NULL: there are none. */
+weir_kv_windows *weir_kv_store_windows(const weir_kv_store *store);
 /* The ledger whose device holds pages and unsealed rows. */
 weir_ledger *weir_kv_store_ledger(const weir_kv_store *store);
 /* The key that limits its pages: "memory.host" or "memory.device". */
@@ -254,7 +263,13 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
  * (residency.h): the rows are then unchanged. */
 WEIR_MUST_CHECK weir_status
 weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t n_new);
-/* What weir_kv_reserve needs now: new pages, copies of shared ones, and memory for the table. */
+/* The same without the layers of spec.windows, for rows that are read from a file. */
+WEIR_MUST_CHECK weir_status
+weir_kv_reserve_main(weir_kv_table *table, weir_kv_store *store, int64_t n_new);
+/* Between steps: drops window blocks that the rows to come do not read. */
+void weir_kv_trim_windows(weir_kv_table *table, weir_kv_store *store);
+/* What weir_kv_reserve needs now: new pages, copies of shared ones, and memory for the table.
+ * Window blocks do not count: they are never short (windows.h). */
 weir_kv_pages weir_kv_reserve_pages(
     const weir_kv_table *table, const weir_kv_store *store, int64_t n_new
 );

@@ -66,11 +66,12 @@ typedef struct kv_moved {
 
 /* What sizes.c computes from the spec with a loop over the layers, for questions of every step. */
 typedef struct kv_sizes {
-    size_t block_stride, sink_block_stride, unsealed_rows, table_metadata;
+    size_t block_stride, sink_block_stride, unsealed_rows, table_metadata, window_block;
 } kv_sizes;
 
 struct weir_kv_store {
     weir_kv_spec spec;
+    weir_kv_windows *windows; /* NULL: spec.windows has no layers */
     kv_sizes sizes;
     uint8_t *head_class; /* [heads] index of the size class of a head's pages past the sinks */
     weir_ledger *ledger;

@@ -56,6 +56,8 @@ weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_
     weir_status status = kv_table_map(table, store, error);
     if (status == WEIR_OK) status = open_metadata(table, store, error);
     if (status == WEIR_OK) status = open_unsealed_rows(table, store, error);
+    if (status == WEIR_OK && store->windows != NULL)
+        status = weir_kv_window_table_open(&table->windows, store->windows, error);
     if (status != WEIR_OK) weir_kv_table_close(table, store);
     return status;
 }
@@ -70,6 +72,7 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
     weir_ledger_free(
         store->ledger, table->metadata, WEIR_ACCOUNT_PAGE_TABLES, store->sizes.table_metadata
     );
+    if (store->windows != NULL) weir_kv_window_table_close(&table->windows, store->windows);
     kv_table_unmap(table, store);
     *table = (weir_kv_table){ 0 };
 }
@@ -210,7 +213,7 @@ static void grow(weir_kv_table *table, weir_kv_store *store, int64_t head, int64
     if (end > table->n_pages) table->n_pages = end;
 }
 
-weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t n_new)
+weir_status weir_kv_reserve_main(weir_kv_table *table, weir_kv_store *store, int64_t n_new)
 {
     WEIR_ASSERT(n_new >= 0 && table->n_rows + n_new <= store->spec.max_rows);
     if (table->n_heads == 0 || n_new == 0) return WEIR_OK;
@@ -225,6 +228,18 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     WEIR_TRY(weir_kv_table_grow(table, store, kv_pages_per_head(table->n_rows + n_new)));
     for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);
     return WEIR_OK;
+}
+
+weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t n_new)
+{
+    WEIR_TRY(weir_kv_reserve_main(table, store, n_new));
+    return store->windows != NULL ? weir_kv_window_reserve(&table->windows, store->windows, n_new)
+                                  : WEIR_OK;
+}
+
+void weir_kv_trim_windows(weir_kv_table *table, weir_kv_store *store)
+{
+    if (store->windows != NULL) weir_kv_window_trim(&table->windows, store->windows);
 }
 
 static kv_wanted pruned_growth(const weir_kv_store *store, const int32_t *head_rows)
@@ -276,6 +291,7 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new)
         (table->n_pages == 0 || table->n_rows + n_new <= table->n_pages * WEIR_PAGE_TOKENS)
     );
     table->n_rows += n_new;
+    table->windows.n_rows += n_new;
     for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
         table->head_rows[h] += (int32_t)n_new;
 }
@@ -297,6 +313,8 @@ static void drop_pages(weir_kv_table *table, weir_kv_store *store, int64_t keep)
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_pruned));
+    WEIR_ASSERT(rows == 0 || store->windows == NULL); /* rows before a window may be gone */
+    if (store->windows != NULL) weir_kv_window_clear(&table->windows, store->windows);
     WEIR_ASSERT(
         table->unsealed == NULL || rows % WEIR_PAGE_TOKENS == 0 ||
         rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS
@@ -316,6 +334,7 @@ weir_status weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_
 {
     WEIR_ASSERT(dst->n_pages == 0);
     WEIR_TRY(weir_kv_table_grow(dst, store, kv_pages_per_head(src->n_rows)));
+    if (store->windows != NULL) weir_kv_window_fork(&dst->windows, &src->windows, store->windows);
     for (int64_t h = 0; h < src->n_heads; h++) {
         const int64_t n = kv_pages_per_head(weir_kv_rows_at(src, h));
         for (int64_t p = 0; p < n; p++) {
@@ -340,11 +359,11 @@ weir_status weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_
 
 size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store)
 {
-    size_t bytes = 0;
+    size_t bytes = (size_t)(table->windows.end - table->windows.first) * store->sizes.window_block;
     if (!table->is_pruned) {
         const int64_t n = table->n_heads > 0 ? table->n_pages : 0,
                       sinks = kv_sinks_among(&store->spec, n);
-        return (size_t)sinks * store->sizes.sink_block_stride +
+        return bytes + (size_t)sinks * store->sizes.sink_block_stride +
                (size_t)(n - sinks) * store->sizes.block_stride;
     }
     for (int64_t h = 0; h < table->n_heads; h++)

@@ -195,11 +195,12 @@ static bool names_are_sound(const weir_prefix *p)
 bool weir_prefix_is_sound(weir_prefix *prefix, weir_error *error)
 {
     prefix_settle(prefix);
-    const char *const wrong = !pruned_is_sound(prefix)     ? "the list of pruned sequences"
-                              : !names_are_sound(prefix)   ? "a name"
-                              : !entries_are_sound(prefix) ? "a state"
-                              : !tree_is_sound(prefix)     ? "a node or a count"
-                                                           : NULL;
+    const char *const wrong = !pruned_is_sound(prefix)            ? "the list of pruned sequences"
+                              : !names_are_sound(prefix)          ? "a name"
+                              : !entries_are_sound(prefix)        ? "a state"
+                              : !tree_is_sound(prefix)            ? "a node or a count"
+                              : !prefix_windows_are_sound(prefix) ? "a window block"
+                                                                  : NULL;
     if (wrong == NULL) return true;
     (void)weir_error_set(error, WEIR_EINVAL, "%s of the prefix tree is inconsistent", wrong);
     return false;

@@ -38,6 +38,7 @@ static void find_row(const weir_prefix *p, const way *w, int32_t most, place *be
             i = w->node != NONE ? w->node : w->parent;
     for (; before >= at; before -= RUN) i = p->nodes[i].parent;
     *best = (place){ i, at - before, at, NONE };
+    prefix_find_window(p, best);
 }
 
 /* The deepest state on the common prefix, of all children of a node: those on it are equal. */
@@ -51,7 +52,7 @@ static void find_state_below(
                       at = before + offset;
         ++*p->visits;
         if (at > most || at <= best->at || (p->is_paged && offset < RUN) ||
-            is_unreadable(p, index) ||
+            is_unreadable(p, index) || !prefix_has_window(p, index, at) ||
             common(p->nodes[index].tokens, sequence->tokens + before, offset) < offset)
             continue;
         *best = (place){ index, offset, at, s };
@@ -110,6 +111,8 @@ weir_prefix_hit prefix_find(
     if (has_states(p))
         hit.reason = best->node == NONE ? "no recurrent state is kept on the common part"
                                         : "the last recurrent state on the common part is here";
+    else if (p->windows != NULL)
+        hit.reason = "the rows that layers with a window read are not cached after this point";
     else if (p->is_paged)
         hit.reason = "this KV format continues sequences at multiples of 64 tokens";
     return hit;
@@ -156,6 +159,7 @@ bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--)
         if (p->heads > 0) weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, i));
     WEIR_ASSERT(page == -1);
+    prefix_share_windows(p, sequence, end);
     weir_kv_commit(&sequence->table, end->at - sequence->table.n_rows);
     sequence->n_computed = end->at;
     return true;
@@ -193,6 +197,7 @@ static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end, c
 {
     WEIR_ASSERT(prefix_share(p, sequence, end)); /* can_grow */
     use_runs(p, end); /* nodes in use are in no order, so moving them in it costs nothing */
+    prefix_use_windows(p, end->node, end->at);
     if (end->entry == NONE) return;
     prefix_use_state(p, end->entry);
     if (state == NULL) return; /* a sequence that only carries rows to a file */

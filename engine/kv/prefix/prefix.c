@@ -107,6 +107,7 @@ static const node unused_node = { .depth = -2,
                                   .next = NONE,
                                   .snapshot = NONE,
                                   .below = NONE,
+                                  .window = NONE,
                                   .leaf_order = ORDER_NONE };
 
 static void open_nodes(weir_prefix *p)
@@ -143,6 +144,7 @@ weir_status weir_prefix_open(
     }
     open_nodes(prefix);
     prefix_open_entries(prefix);
+    prefix_open_windows(prefix);
     weir_kv_watch(store, prefix->changed);
     prefix->is_open = true;
     *out = prefix;
@@ -158,6 +160,7 @@ void weir_prefix_close(weir_prefix *prefix)
         weir_kv_release_begin(prefix->store);
         for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++)
             prefix_drop_pages(prefix, i);
+        prefix_close_windows(prefix);
         weir_kv_release_end(prefix->store);
         weir_kv_watch(prefix->store, NULL);
     }
@@ -280,6 +283,7 @@ static int32_t keep_run(
     if (is_owned(p, sequence, at / RUN)) return NONE;
     if (is_whole) {
         prefix_drop_pages(p, index); /* its rows are in the sequence's pages too */
+        prefix_drop_window(p, index);
         memcpy(p->nodes[index].tokens, tokens, (size_t)n * sizeof *tokens);
         p->stats.n_tokens += n - p->nodes[index].n_tokens;
         p->nodes[index].n_tokens = n;
@@ -312,16 +316,19 @@ int32_t weir_prefix_insert(
                         : whole_pages || prefix->is_paged ? whole
                                                           : sequence->n_computed;
     const int32_t root = end > 0 ? keep_salt(prefix, salt_text(salt)) : NONE;
-    int32_t at = 0, mark = 0, index = root;
+    int32_t at = 0, mark = 0, index = root, last = NONE;
     while (index != NONE && at < end) {
         const int32_t n = end - at < RUN ? end - at : RUN;
         index = keep_run(prefix, index, sequence, at, n);
         if (index == NONE) break;
         use(prefix, index);
+        prefix_keep_window(prefix, index, sequence, at / RUN, n);
+        last = index;
         for (; mark < n_marks && marks[mark].at <= at + n; mark++)
             prefix_attach(prefix, index, marks[mark].at - at, marks[mark].state);
         at += n;
     }
+    if (last != NONE) prefix_use_windows(prefix, last, at);
     if (root != NONE && prefix->nodes[root].children == 0) prefix_drop_leaf(prefix, root);
     if (whole_pages && at == end) return n_marks - mark;
     for (; mark < n_marks; mark++) weir_prefix_release_snapshot(prefix, marks[mark].state);

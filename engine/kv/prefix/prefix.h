@@ -264,6 +264,7 @@ typedef struct weir_prefix_stats {
     int64_t n_pruned, n_pruned_tokens;
     int64_t dropped_tokens; /* since opening */
     int64_t unsaved_tokens; /* of them: not in a file */
+    int64_t n_windows; /* window blocks (pool/windows.h) */
     int64_t n_inserted; /* insertions of tokens, states or pruned entries, since opening */
     /* For tests: nodes and states looked at since opening, which is what calls cost. */
     int64_t visits;

@@ -59,6 +59,9 @@ typedef struct node {
     int32_t n_busy; /* children that are not droppable */
     int32_t leaf_place, block_place; /* in its order */
     int32_t older, newer; /* runs used last before and after it; NONE at the ends */
+    /* Its rows of layers with a window (pool/windows.h); NONE: dropped. The next ones in the order
+     * of use. */
+    int32_t window, window_older, window_newer;
     branch stored; /* one of the parent's children's */
     uint8_t leaf_order; /* of ORDER_SINKS .. ORDER_COLD, or ORDER_NONE */
     bool is_demotable; /* in ORDER_BLOCKS */
@@ -182,6 +185,8 @@ struct weir_prefix {
     char *transfer_memory, *transfer; /* the thread's: for a state on its way, aligned */
     size_t transfer_bytes;
     int32_t oldest, newest; /* of all runs, by last_use */
+    weir_kv_windows *windows; /* the store's; may be NULL */
+    int32_t window_oldest, window_newest; /* of the runs with a window block */
     int32_t walk; /* of them, where weir_prefix_next ended; NONE: at the end */
     victim_search search;
     int32_t free_entry, free_memory, n_free_memory;
@@ -214,6 +219,26 @@ weir_prefix_hit prefix_find(
 );
 /* Shares the pages down to the place, deepest first. False: there is no memory for the table. */
 bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
+
+/* ---- windows.c ------------------------------------------------------------------------------- */
+void prefix_open_windows(weir_prefix *p);
+void prefix_close_windows(weir_prefix *p);
+/* Shares the window block between the node, whose first n tokens are those of this run, and the
+ * sequence. */
+void prefix_keep_window(
+    weir_prefix *p, int32_t index, weir_kv_sequence *sequence, int32_t run, int32_t n
+);
+void prefix_drop_window(weir_prefix *p, int32_t index);
+/* The window blocks that row `at`, the one after those of the path to this node, reads are the last
+ * used ones. */
+void prefix_use_windows(weir_prefix *p, int32_t index, int32_t at);
+/* True if the rows that row `at` reads are there; the one before it is the node's. */
+bool prefix_has_window(const weir_prefix *p, int32_t index, int32_t at);
+/* Moves the place up to the last one before which they are; `node` NONE: there is none. */
+void prefix_find_window(const weir_prefix *p, place *best);
+/* The empty table of the sequence shares these rows. */
+void prefix_share_windows(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
+bool prefix_windows_are_sound(const weir_prefix *p);
 
 /* ---- sequences.c ----------------------------------------------------------------------------- */
 /* Removes the name from the tree. */

@@ -14,6 +14,7 @@ void prefix_drop_leaf(weir_prefix *p, int32_t index)
     for (name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++)
         if (n->text[0] != '\0' && n->node == index) *n = (name){ .text = "" };
     prefix_drop_pages(p, index);
+    prefix_drop_window(p, index);
     prefix_remove_child(p, index);
     if (leaf->n_tokens > 0) prefix_unlist_run(p, index);
     p->stats.n_nodes -= leaf->n_tokens > 0;

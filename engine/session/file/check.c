@@ -29,6 +29,9 @@ weir_status weir_session_check(
                     { "KV heads in all layers", id->n_heads, own->n_heads },
                     { "bytes per 64 tokens", id->block_bytes, own->block_bytes },
                     { "bytes per 64 wide tokens", id->sink_block_bytes, own->sink_block_bytes },
+                    { "tokens in a window", id->window, own->window },
+                    { "bytes per 64 tokens in a window", id->window_block_bytes,
+                      own->window_block_bytes },
                     { "bytes per state", id->state_bytes, own->state_bytes } };
     if (strcmp(id->format, own->format) != 0)
         return weir_error_set(
@@ -46,6 +49,13 @@ weir_status weir_session_check(
             path, theirs, ours
         );
     }
+    if ((id->n_window_layers > 0) != (own->n_window_layers > 0))
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "%s: of layers with a window it has %s, here they keep %s (kv.full_windows)", path,
+            id->n_window_layers > 0 ? "the rows of the window" : "all rows",
+            own->n_window_layers > 0 ? "those of the window" : "all"
+        );
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i].theirs != numbers[i].ours)
             return weir_error_set(

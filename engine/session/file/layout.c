@@ -31,7 +31,8 @@ enum { /* byte offsets in the header */
        AT_FORM = AT_SINK_FORMAT + WEIR_SESSION_SINK_FORMAT,
        AT_NUMERICS = AT_FORM + 24,
        AT_NUMERICS_FLAGS = AT_NUMERICS + WEIR_NUMERICS_BYTES,
-       AT_END = AT_NUMERICS_FLAGS + 8,
+       AT_WINDOWS = AT_NUMERICS_FLAGS + 8,
+       AT_END = AT_WINDOWS + 24,
        AT_CHECKSUM = SESSION_HEADER - 8,
        FLAG_AUTOMATIC = 1,
        FLAG_MERGED = 1, /* in the form */
@@ -73,6 +74,14 @@ static bool is_size(int64_t value, int64_t least, int64_t most)
     return value >= least && value <= most;
 }
 
+static bool windows_are_sane(const weir_session_identity *id)
+{
+    const bool any = id->n_window_layers > 0;
+    return is_size(id->n_window_layers, 0, 1 << 16) &&
+           is_size(id->window, any, any ? INT32_MAX : 0) &&
+           is_size(id->window_block_bytes, any, any ? INT64_C(1) << 36 : 0);
+}
+
 static bool pruned_is_sane(const weir_session_header *header)
 {
     enum { LEAST = SESSION_POLICY_FIXED + SESSION_TURN };
@@ -102,7 +111,8 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
 {
     const weir_session_identity *const id = &header->identity;
     const bool is_sane =
-        is_size(id->n_layers, id->state_bytes > 0 ? 0 : 1, 1 << 16) &&
+        windows_are_sane(id) &&
+        is_size(id->n_layers, id->state_bytes > 0 || id->n_window_layers > 0 ? 0 : 1, 1 << 16) &&
         is_size(id->n_heads, id->n_layers, id->n_layers > 0 ? 1 << 24 : 0) &&
         is_size(id->block_bytes, id->n_layers > 0, id->n_layers > 0 ? INT64_C(1) << 36 : 0) &&
         is_size(id->state_bytes, 0, INT64_C(1) << 40) && is_size(id->n_sinks, 0, 1 << 24) &&
@@ -115,8 +125,12 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
     layout->n_sections = header->is_pruned ? SESSION_SECTIONS : SESSION_SECTIONS_WHOLE;
     layout->n_heads = id->n_heads;
     layout->n_blocks = ((int64_t)header->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    const int64_t before = (int64_t)header->n_tokens + 1 - id->window;
+    layout->first_window = id->n_window_layers == 0 ? layout->n_blocks
+                           : before > 0             ? before / WEIR_PAGE_TOKENS
+                                                    : 0;
     size_t sizes[SESSION_SECTIONS] = {
-        [SESSION_LAYERS] = (size_t)id->n_layers * SESSION_LAYER,
+        [SESSION_LAYERS] = (size_t)(id->n_layers + id->n_window_layers) * SESSION_LAYER,
         [SESSION_TOKENS] = ((size_t)header->n_tokens + (size_t)header->form.n_rest) * 4,
         [SESSION_SALT] = header->salt_bytes,
         [SESSION_PLACES] = (size_t)header->n_states * 4,
@@ -128,7 +142,11 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
             &sizes[SESSION_PAGES], (size_t)(layout->n_blocks - sinks), (size_t)id->block_bytes
         ) ||
         !weir_mul_size(&sink_bytes, (size_t)sinks, (size_t)id->sink_block_bytes) ||
-        !weir_add_size(&sizes[SESSION_PAGES], sizes[SESSION_PAGES], sink_bytes))
+        !weir_add_size(&sizes[SESSION_PAGES], sizes[SESSION_PAGES], sink_bytes) ||
+        !weir_mul_size(
+            &sizes[SESSION_WINDOWS], (size_t)(layout->n_blocks - layout->first_window),
+            (size_t)id->window_block_bytes
+        ))
         return false;
     if (header->is_pruned) {
         if (header->pages_bytes > sizes[SESSION_PAGES]) return false;
@@ -245,6 +263,8 @@ void session_header_encode(
     session_put64(out + AT_FORM + 16, (uint64_t)header->form.n_rest);
     weir_numerics_encode(out + AT_NUMERICS, &id->numerics);
     session_put64(out + AT_NUMERICS_FLAGS, id->numerics.is_mixed ? FLAG_MIXED : 0);
+    const int64_t windows[] = { id->n_window_layers, id->window, id->window_block_bytes };
+    for (int i = 0; i < 3; i++) session_put64(out + AT_WINDOWS + 8 * i, (uint64_t)windows[i]);
     session_put64(out + AT_CHECKSUM, XXH3_64bits(out, AT_CHECKSUM));
 }
 
@@ -350,6 +370,8 @@ weir_status session_header_decode(
         id->model[i] = session_get64(bytes + AT_MODEL + 8 * i),
         id->tokenizer[i] = session_get64(bytes + AT_TOKENIZER + 8 * i);
     for (int i = 0; i < 4; i++) *shape[i] = (int64_t)session_get64(bytes + AT_SHAPE + 8 * i);
+    int64_t *const windows[] = { &id->n_window_layers, &id->window, &id->window_block_bytes };
+    for (int i = 0; i < 3; i++) *windows[i] = (int64_t)session_get64(bytes + AT_WINDOWS + 8 * i);
     id->n_sinks = (int64_t)session_get64(bytes + AT_SINKS);
     id->sink_block_bytes = (int64_t)session_get64(bytes + AT_SINKS + 8);
     if (!weir_bytes_text(id->format, bytes + AT_FORMAT, sizeof id->format) ||

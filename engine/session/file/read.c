@@ -123,8 +123,8 @@ static weir_status want_near(weir_session_reader *r, void *out, size_t n, weir_e
 static weir_status end_section(weir_session_reader *r, session_section_type type, weir_error *error)
 {
     static const char *const names[SESSION_SECTIONS] = {
-        "layers", "tokens",        "salt",           "places of states", "states",
-        "pages",  "rows of heads", "policy's state", "unsealed rows"
+        "layers", "tokens",        "salt",          "places of states", "states",
+        "pages",  "window's rows", "rows of heads", "policy's state",   "unsealed rows"
     };
     const session_section *const section = &r->layout.sections[type];
     unsigned char padding[WEIR_SESSION_ALIGNMENT];
@@ -246,7 +246,7 @@ weir_status weir_session_check_layers(
     enum { LAYERS = 64 }; /* layers read at a time */
     unsigned char bytes[LAYERS * SESSION_LAYER];
     layer_difference found = { .layer = -1 };
-    const int64_t n_layers = r->header.identity.n_layers;
+    const int64_t n_layers = r->header.identity.n_layers + r->header.identity.n_window_layers;
     begin_section(r, SESSION_LAYERS);
     for (int64_t first = 0; first < n_layers; first += LAYERS) {
         const int64_t n = n_layers - first < LAYERS ? n_layers - first : LAYERS;
@@ -267,7 +267,7 @@ weir_status weir_session_check_layers(
 }
 
 /* ---- sections -------------------------------------------------------------------------------- */
-static weir_status read_whole(
+weir_status session_read_whole(
     weir_session_reader *r, session_section_type type, void *out, weir_error *error
 )
 {
@@ -280,7 +280,7 @@ weir_status weir_session_read_tokens(
     weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error
 )
 {
-    WEIR_TRY(read_whole(reader, SESSION_TOKENS, tokens, error));
+    WEIR_TRY(session_read_whole(reader, SESSION_TOKENS, tokens, error));
     for (int32_t i = 0; i < reader->header.n_tokens + reader->header.form.n_rest; i++)
         if (tokens[i] < 0 || tokens[i] >= n_vocab)
             return weir_error_set(
@@ -295,7 +295,7 @@ weir_status weir_session_read_salt(
 )
 {
     const size_t n = reader->header.salt_bytes;
-    WEIR_TRY(read_whole(reader, SESSION_SALT, salt, error));
+    WEIR_TRY(session_read_whole(reader, SESSION_SALT, salt, error));
     salt[n] = '\0';
     return strlen(salt) == n
                ? WEIR_OK
@@ -306,7 +306,7 @@ weir_status weir_session_read_places(
     weir_session_reader *reader, int32_t *places, weir_error *error
 )
 {
-    WEIR_TRY(read_whole(reader, SESSION_PLACES, places, error));
+    WEIR_TRY(session_read_whole(reader, SESSION_PLACES, places, error));
     for (int32_t i = 0; i < reader->header.n_states; i++)
         if (places[i] < 1 || places[i] > reader->header.n_tokens ||
             (i > 0 && places[i] <= places[i - 1]))
@@ -344,11 +344,32 @@ static bool are_sizes_ours(const weir_session_reader *r, const weir_kv_spec *spe
            weir_kv_n_heads(spec) == id->n_heads;
 }
 
+static bool are_windows_ours(const weir_session_reader *r, const weir_kv_windows_spec *spec)
+{
+    const weir_session_identity *const id = &r->header.identity;
+    return spec->n_layers == id->n_window_layers && weir_kv_windows_length(spec) == id->window &&
+           (int64_t)weir_kv_windows_block_bytes(spec) == id->window_block_bytes;
+}
+
 static weir_status other_sizes(const weir_session_reader *r, weir_error *error)
 {
     return weir_error_set(
         error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", r->path
     );
+}
+
+weir_status weir_session_read_windows(
+    weir_session_reader *reader, const weir_session_windows *windows,
+    const weir_kv_windows_spec *spec, weir_error *error
+)
+{
+    const int64_t n = reader->layout.n_blocks - reader->layout.first_window;
+    const size_t bytes = (size_t)reader->header.identity.window_block_bytes;
+    if (!are_windows_ours(reader, spec)) return other_sizes(reader, error);
+    begin_section(reader, SESSION_WINDOWS);
+    for (int64_t i = 0; i < n; i++)
+        WEIR_TRY(want(reader, windows->memory + (size_t)windows->blocks[i] * bytes, bytes, error));
+    return end_section(reader, SESSION_WINDOWS, error);
 }
 
 /* ---- sequences with a policy ----------------------------------------------------------------- */
@@ -358,7 +379,7 @@ weir_status weir_session_read_rows(
 {
     WEIR_ASSERT(reader->header.is_pruned);
     if (!are_sizes_ours(reader, spec)) return other_sizes(reader, error);
-    WEIR_TRY(read_whole(reader, SESSION_ROWS, head_rows, error));
+    WEIR_TRY(session_read_whole(reader, SESSION_ROWS, head_rows, error));
     for (int64_t h = 0; h < reader->layout.n_heads; h++)
         if (head_rows[h] < 0 || head_rows[h] > reader->header.n_tokens)
             return weir_error_set(
@@ -373,66 +394,6 @@ weir_status weir_session_read_rows(
             error, WEIR_EFORMAT, "%s: its pages do not match its rows", reader->path
         );
     return WEIR_OK;
-}
-
-/* True if the turns follow each other to the end of the sequence. */
-static bool are_turns(const weir_session_reader *r, const weir_policy_history *past)
-{
-    int32_t at = 0;
-    for (int32_t i = 0; i < past->n_turns; i++) {
-        const weir_turn turn = past->turns[i];
-        if (turn.prompt <= at || turn.end < turn.prompt) return false;
-        at = turn.end;
-    }
-    return at == r->header.n_tokens && past->budget >= 1 && past->budget <= INT32_MAX &&
-           past->n_pinned >= 0 && past->n_pinned <= past->turns[0].prompt;
-}
-
-weir_status weir_session_read_policy(
-    weir_session_reader *reader, weir_session_pruned *out, void *memory, weir_error *error
-)
-{
-    char *const bytes = memory;
-    const unsigned char *const at = memory;
-    const size_t n = reader->header.policy_bytes;
-    WEIR_ASSERT(reader->header.is_pruned);
-    WEIR_TRY(read_whole(reader, SESSION_POLICY_STATE, memory, error));
-    const uint32_t n_pinned = session_get32(at + 24), n_turns = session_get32(at + 28),
-                   text = session_get32(at + 32);
-    const size_t before = SESSION_POLICY_FIXED + (size_t)n_turns * SESSION_TURN;
-    if (n_turns < 1 || n_turns > WEIR_TURNS || text < 1 || text > WEIR_SESSION_OPTIONS ||
-        n < before + text || session_get32(at + 36) != 0)
-        return weir_error_set(
-            error, WEIR_EFORMAT, "%s: the sizes of its KV policy are out of range", reader->path
-        );
-    weir_policy_history past = { .policy = { session_get64(at), session_get64(at + 8) },
-                                 .budget = (int64_t)session_get64(at + 16),
-                                 .n_pinned = (int32_t)n_pinned,
-                                 .n_turns = (int32_t)n_turns };
-    for (uint32_t i = 0; i < n_turns; i++) {
-        const unsigned char *const turn = at + SESSION_POLICY_FIXED + i * SESSION_TURN;
-        past.turns[i] = (weir_turn){ .prompt = (int32_t)session_get32(turn),
-                                     .end = (int32_t)session_get32(turn + 4) };
-    }
-    if (!are_turns(reader, &past) || memchr(bytes + before, '\0', text) != NULL)
-        return weir_error_set(
-            error, WEIR_EFORMAT, "%s: turns, budget or policy are out of range", reader->path
-        );
-    out->past = past;
-    /* Terminates the policy's text where the state began: the state moves by one byte, for which
-     * the memory has space. */
-    memmove(bytes + before + text + 1, bytes + before + text, n - before - text);
-    bytes[before + text] = '\0';
-    out->policy = bytes + before;
-    out->state = bytes + before + text + 1;
-    out->state_bytes = n - before - text;
-    char name[WEIR_SESSION_POLICY];
-    session_print_policy(name, out->policy, past.budget);
-    if (strcmp(name, reader->header.identity.policy) == 0) return WEIR_OK;
-    return weir_error_set(
-        error, WEIR_EFORMAT, "%s: its header says that it was made with %s, its policy is %s",
-        reader->path, reader->header.identity.policy, name
-    );
 }
 
 weir_status weir_session_read_unsealed(

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    WEIR_SESSION_VERSION = 6,
+    WEIR_SESSION_VERSION = 7,
     WEIR_SESSION_ALIGNMENT = 4096,
     WEIR_SESSION_FORMAT = 80,
     WEIR_SESSION_SINK_FORMAT = 32,
@@ -54,8 +54,11 @@ typedef struct weir_session_identity {
     /* "full:0" for an engine; "NAME:BUDGET" for the file of a sequence with a policy. */
     char policy[WEIR_SESSION_POLICY];
     int64_t n_layers, n_heads, state_bytes; /* n_heads: KV heads of all layers */
-    /* [n_layers], borrowed; NULL in a header that was read: the file's geometry is checked by
-     * weir_session_check_layers. */
+    /* Layers that keep only the rows that their window reads, which no other number counts, the
+     * longest window, and bytes of their block of 64 tokens; 0: there are none. */
+    int64_t n_window_layers, window, window_block_bytes;
+    /* [n_layers + n_window_layers], borrowed; NULL in a header that was read: the geometry in the
+     * file is checked by weir_session_check_layers. */
     const weir_kv_geometry *geometry;
     int64_t block_bytes; /* of the pages of 64 tokens over all layers and heads */
     /* Sink blocks of every sequence, and bytes of the pages of one; 0: none. */
@@ -72,6 +75,10 @@ typedef struct weir_session_source {
     weir_status (*page)(void *user, void *bytes, int64_t block, int64_t head, weir_error *error);
     weir_status (*state)(
         void *user, void *bytes, int32_t state, size_t at, size_t n, weir_error *error
+    );
+    /* Copies bytes [at, at + n) of window block i of those in the file. */
+    weir_status (*window)(
+        void *user, void *bytes, int64_t i, size_t at, size_t n, weir_error *error
     );
     void *user;
     /* [weir_session_copy_bytes] for what is copied and not written yet. */
@@ -107,6 +114,22 @@ static inline bool weir_session_form_is_exact(const weir_session_form *form)
     return form->state_bits == 0 && !form->is_merged;
 }
 
+/* Window blocks of a sequence (engine/kv/pool/windows.h), from the first that row n_tokens reads to
+ * its last: block i is at memory + blocks[i] * weir_kv_windows_block_bytes. */
+typedef struct weir_session_windows {
+    char *memory;
+    const int32_t *blocks;
+} weir_session_windows;
+static inline weir_session_windows weir_session_windows_of(
+    const weir_kv_table *table, const weir_kv_store *store
+)
+{
+    const weir_kv_windows *const windows = weir_kv_store_windows(store);
+    return windows == NULL ? (weir_session_windows){ NULL, NULL }
+                           : (weir_session_windows){ (char *)weir_kv_window_memory(windows, 0),
+                                                     table->windows.blocks };
+}
+
 /* A sequence to be written: all borrowed, and unchanged meanwhile. */
 typedef struct weir_session_content {
     const int32_t *tokens; /* [n_tokens + form.n_rest] */
@@ -116,6 +139,7 @@ typedef struct weir_session_content {
     void *const *pages;
     int64_t page_stride;
     const weir_kv_spec *spec; /* of the pages */
+    weir_session_windows windows; /* zero: there are none, or there is a source */
     /* Set if its pages may be on disk or move meanwhile; NULL: they are in memory. */
     weir_kv_store *store;
     /* [n_states], ascending; at most WEIR_SESSION_STATES. Packed ones in form.packed_bytes [2L]. */
@@ -202,6 +226,11 @@ weir_session_read_states(weir_session_reader *reader, float *const *states, weir
 WEIR_MUST_CHECK weir_status weir_session_read_pages(
     weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
     weir_error *error
+);
+/* After the pages; also without such layers. */
+WEIR_MUST_CHECK weir_status weir_session_read_windows(
+    weir_session_reader *reader, const weir_session_windows *windows,
+    const weir_kv_windows_spec *spec, weir_error *error
 );
 /* ---- sequences with a policy (header is_pruned) ---------------------------------------------- */
 /* head_rows [KV heads of all layers]: at most n_tokens each. The file has pages for these rows. */

@@ -17,6 +17,7 @@ typedef enum session_section_type {
     SESSION_PLACES,
     SESSION_STATES,
     SESSION_PAGES,
+    SESSION_WINDOWS,
     SESSION_ROWS, /* this and later ones: only of sequences with a policy */
     SESSION_POLICY_STATE,
     SESSION_UNSEALED_ROWS,
@@ -35,6 +36,7 @@ typedef struct session_layout {
     int n_sections;
     uint64_t file_bytes;
     int64_t n_heads, n_blocks; /* pages [n_blocks, n_heads] in the file */
+    int64_t first_window; /* window blocks first_window .. n_blocks - 1 are in the file */
 } session_layout;
 bool session_layout_of(session_layout *layout, const weir_session_header *header);
 
@@ -70,6 +72,10 @@ void session_header_of(
 );
 
 const char *session_path(const weir_session_reader *reader); /* the path of the file */
+/* Reads a section and checks its hash. */
+WEIR_MUST_CHECK weir_status session_read_whole(
+    weir_session_reader *reader, session_section_type type, void *out, weir_error *error
+);
 
 void session_put32(unsigned char *at, uint32_t value);
 void session_put64(unsigned char *at, uint64_t value);

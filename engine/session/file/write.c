@@ -183,6 +183,24 @@ static weir_status add_state(
     return WEIR_OK;
 }
 
+/* Adds window block number `i` of those in the file. */
+static weir_status add_window(
+    writer *w, const weir_session_content *content, int64_t i, size_t bytes
+)
+{
+    const weir_session_windows *const windows = &content->windows;
+    char *copy;
+    if (content->source == NULL)
+        return add(w, windows->memory + (size_t)windows->blocks[i] * bytes, bytes);
+    for (size_t at = 0; at < bytes; at += w->copy_bytes) {
+        const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
+        WEIR_TRY(next_copy(w, &copy));
+        WEIR_TRY(content->source->window(content->source->user, copy, i, at, n, w->error));
+        WEIR_TRY(add(w, copy, n));
+    }
+    return WEIR_OK;
+}
+
 static weir_status end_section(writer *w, session_section *section)
 {
     WEIR_TRY(add(w, zeros, (size_t)(session_padded(section->size) - section->size)));
@@ -201,8 +219,9 @@ static weir_status write_layers(
 {
     enum { LAYERS = 64 }; /* layers written at a time */
     unsigned char bytes[LAYERS * SESSION_LAYER];
-    for (int64_t first = 0; first < id->n_layers; first += LAYERS) {
-        const int64_t n = id->n_layers - first < LAYERS ? id->n_layers - first : LAYERS;
+    const int64_t n_layers = id->n_layers + id->n_window_layers;
+    for (int64_t first = 0; first < n_layers; first += LAYERS) {
+        const int64_t n = n_layers - first < LAYERS ? n_layers - first : LAYERS;
         for (int64_t i = 0; i < n; i++)
             session_put_layer(bytes + i * SESSION_LAYER, &id->geometry[first + i]);
         WEIR_TRY(add(w, bytes, (size_t)n * SESSION_LAYER));
@@ -286,6 +305,9 @@ static weir_status write_sections(
                 block < session_pages_of(content->pruned->head_rows[head]))
                 WEIR_TRY(add_page(w, content, block, head));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PAGES]));
+    for (int64_t i = 0; i < layout->n_blocks - layout->first_window; i++)
+        WEIR_TRY(add_window(w, content, i, (size_t)header->identity.window_block_bytes));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_WINDOWS]));
     return content->pruned != NULL ? write_pruned(w, content, layout) : WEIR_OK;
 }
 

@@ -70,7 +70,8 @@ class Prefetch : public ::testing::Test {
                   false,
                   device_ != nullptr,
                   on_host * heads,
-                  0 };
+                  0,
+                  {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         fails_once = false;

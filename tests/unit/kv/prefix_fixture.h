@@ -69,7 +69,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
                                     n_pages_,       window,   n_disk_pages,
                                     folder.c_str(), sinks,    n_sink_pages,
                                     false,          false,    0,
-                                    table_bytes };
+                                    table_bytes,    {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes,
                                             has_states() ? n_snapshots : 0,

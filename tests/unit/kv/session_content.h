@@ -20,7 +20,8 @@ inline const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
 inline const weir_kv_geometry geometry[] = { { 2, 8, 8, 0, 0, false },
                                              { 3, 8, 8, 0, 2, false },
                                              { 1, 8, 8, 16, 5, false } };
-inline weir_kv_spec spec = { 3, geometry, formats, 0, 4096, 0, nullptr, {}, 0, false, false, 0, 0 };
+inline weir_kv_spec spec = { 3,  geometry, formats, 0,     4096, 0, nullptr,
+                             {}, 0,        false,   false, 0,    0, {} };
 inline size_t page_of(size_t head, size_t block)
 {
     return weir_kv_page_bytes_at(&spec, weir_kv_layer_of(&spec, (int64_t)head), (int64_t)block);
@@ -110,21 +111,14 @@ struct Content {
         const std::string &path, weir_error *error, const weir_session_source *source = nullptr
     ) const
     {
-        const weir_session_content content = { tokens.data(),
-                                               n_kept(),
-                                               (int32_t)marks.size(),
-                                               salt.c_str(),
-                                               table.data(),
-                                               stride,
-                                               &spec,
-                                               nullptr,
-                                               marks.data(),
-                                               source,
-                                               head_rows.empty() ? nullptr : &cut,
-                                               false,
-                                               form,
-                                               begun,
-                                               nullptr };
+        const weir_session_content content = {
+            tokens.data(), n_kept(),     (int32_t)marks.size(),
+            salt.c_str(),  table.data(), stride,
+            &spec,         {},           nullptr,
+            marks.data(),  source,       head_rows.empty() ? nullptr : &cut,
+            false,         form,         begun,
+            nullptr
+        };
         size_t bytes = 0;
         const weir_status status =
             weir_session_write(path.c_str(), &identity, &content, &bytes, error);
@@ -185,6 +179,9 @@ inline weir_status read_all(
                 reader, table.data(), (int64_t)blocks, head_rows.data(), &spec, error
             );
     }
+    const weir_session_windows no_windows = {};
+    if (status == WEIR_OK)
+        status = weir_session_read_windows(reader, &no_windows, &spec.windows, error);
     if (status == WEIR_OK && content != nullptr) {
         EXPECT_EQ(tokens, content->tokens);
         EXPECT_EQ(content->salt, salt);

@@ -41,7 +41,8 @@ class Store : public StoreFixture {
                   false,
                   false,
                   0,
-                  table_bytes_ };
+                  table_bytes_,
+                  {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -271,9 +272,8 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
     const size_t caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
     const weir_kv_geometry geometry[] = { { 3, 32, 32, 0, 0, false }, { 3, 32, 32, 0, 3, false } };
-    const weir_kv_spec spec = {
-        2, geometry, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0, 0
-    };
+    const weir_kv_spec spec = { 2,  geometry, formats, 13,    640, 0, nullptr,
+                                {}, 0,        false,   false, 0,   0, {} };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
@@ -290,7 +290,7 @@ TEST_F(Store, LayersKeepHeadsOfTheirOwn)
     weir_kv_number_heads(geometry, 3);
     EXPECT_EQ(geometry[1].first_head, 1);
     EXPECT_EQ(geometry[2].first_head, 5);
-    spec_ = { 3, geometry, formats, 70, 640, 0, nullptr, {}, 0, false, false, 0, 0 };
+    spec_ = { 3, geometry, formats, 70, 640, 0, nullptr, {}, 0, false, false, 0, 0, {} };
     EXPECT_EQ(weir_kv_n_heads(&spec_), 7);
     for (int64_t h = 0; h < 7; h++)
         EXPECT_EQ(weir_kv_layer_of(&spec_, h), h < 1 ? 0 : h < 5 ? 1 : 2);

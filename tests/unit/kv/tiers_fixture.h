@@ -82,7 +82,8 @@ class Tiers : public StoreFixture {
                   false,
                   device_ != nullptr,
                   host_blocks * heads,
-                  0 };
+                  0,
+                  {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;

@@ -68,9 +68,9 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
         ASSERT_EQ(weir_tensor_directory_open(&directory, path, &error), WEIR_OK) << error.text;
         const std::unique_ptr<weir_tensor_directory, Close> close_directory(directory);
         ASSERT_EQ(weir_arch_match(&arch, archs, directory, &error), WEIR_OK) << error.text;
-        const weir_model_settings settings = {
-            WEIR_ACTIVATIONS_F32, nullptr, { WEIR_KV_F16, WEIR_KV_F16 }, 0
-        };
+        weir_model_settings settings = {};
+        settings.activations = WEIR_ACTIVATIONS_F32;
+        settings.kv_format = { WEIR_KV_F16, WEIR_KV_F16 };
         ASSERT_EQ(weir_model_bind(&model, directory, arch, stream, &settings, &error), WEIR_OK)
             << error.text;
         const std::unique_ptr<weir_model, Close> close_model(model);

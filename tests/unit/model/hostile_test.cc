@@ -64,9 +64,9 @@ weir_status bind(const std::string &path, weir_error *error)
     if (stream == nullptr) EXPECT_EQ(weir_stream_open(&stream, &options, error), WEIR_OK);
     weir_status status = weir_tensor_directory_open(&directory, path.c_str(), error);
     if (status == WEIR_OK) status = weir_arch_match(&arch, archs, directory, error);
-    const weir_model_settings settings = {
-        WEIR_ACTIVATIONS_FAST, nullptr, { WEIR_KV_F16, WEIR_KV_F16 }, 0
-    };
+    weir_model_settings settings = {};
+    settings.activations = WEIR_ACTIVATIONS_FAST;
+    settings.kv_format = { WEIR_KV_F16, WEIR_KV_F16 };
     if (status == WEIR_OK)
         status = weir_model_bind(&model, directory, arch, stream, &settings, error);
     weir_model_close(model);

@@ -237,7 +237,7 @@ TEST(Hostile, RopeScalingOfGguf)
           "factor inf" },
         { { gguf_key(type, 8, gguf_text("yarn")), gguf_key(factor, 8, gguf_text("4")) },
           "qwen3.rope.scaling.factor is not a number" },
-        { { gguf_key(type, 8, gguf_text("longrope")) }, "'longrope' is not supported" },
+        { { gguf_key(type, 8, gguf_text("longrope")) }, "longrope needs two lists" },
         { { gguf_key(type, 6, gguf_float(1.0f)) }, "qwen3.rope.scaling.type is not a text" },
         { { gguf_key(factor, 6, gguf_float(-1.0f)) }, "factor -1" },
     };

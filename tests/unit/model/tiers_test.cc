@@ -123,6 +123,7 @@ Settings base(const Case &c)
     return { "model.arch_dir=" +
                  (strcmp(c.model, "differential") == 0 ? path_of(c) + "/archs" : ""),
              "kernels.activations=f32",
+             "kv.full_windows=true", /* all blocks can move */
              "batch.chunk=128",
              "kv.tiers.hot=1",
              std::string("kv.format=") + c.format,

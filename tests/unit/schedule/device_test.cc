@@ -8,9 +8,9 @@ namespace {
 
 using support::Call;
 
-class OnDevice : public support::Folder {
+class OnDevice : public support::SessionService {
   protected:
-    OnDevice() : Folder("device", 512) {}
+    OnDevice() : SessionService("device", 512) {}
     void begin(const char *model, const char *device, std::vector<const char *> more = {})
     {
         more.push_back(device);

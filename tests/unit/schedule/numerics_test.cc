@@ -14,9 +14,9 @@ using support::Call;
 using Settings = std::vector<const char *>;
 using Tokens = std::vector<int32_t>;
 
-class Numerics : public support::Folder {
+class Numerics : public support::SessionService {
   protected:
-    Numerics() : Folder("numerics", 512)
+    Numerics() : SessionService("numerics", 512)
     {
         const weir_caps caps = weir_caps_detect();
         here_ = caps.x86_v4 ? "kernels.isa=v4" : "kernels.isa=v2";

@@ -282,6 +282,7 @@ class Oracle : public ::testing::Test {
                                             from->table.pages,
                                             from->table.capacity,
                                             &spec(),
+                                            {},
                                             store(),
                                             &mark,
                                             nullptr,

@@ -109,7 +109,7 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
 {
     for (const bool window_first : { true, false }) {
         const Folder folder;
-        Settings settings;
+        Settings settings = { "kv.full_windows=true" };
         support::write_windowed(
             folder,
             window_first ? std::vector<std::string>{ "window", "whole" }

@@ -20,9 +20,10 @@ inline int times(const std::string &text, const std::string &what)
     return n;
 }
 
-class Pressure : public support::Folder {
+class Pressure : public support::SessionService {
   protected:
-    Pressure() : Folder("pressure", CONTEXT) {}
+    /* Window blocks are never short of memory (engine/kv/pool/windows.h). */
+    Pressure() : SessionService("pressure", CONTEXT) { settings_ = { "kv.full_windows=true" }; }
     // As a server does: looks for a file first.
     std::vector<int32_t> run(
         const std::vector<int32_t> &ids, const char *salt = nullptr, bool recall = true

@@ -15,9 +15,9 @@ namespace {
 
 using support::Call;
 
-class Session : public support::Folder {
+class Session : public support::SessionService {
   protected:
-    Session() : Folder("sessions", 512) {}
+    Session() : SessionService("sessions", 512) {}
     std::vector<int32_t> run(
         const std::vector<int32_t> &ids, const char *session = nullptr, const char *salt = nullptr,
         bool cache = true

@@ -22,13 +22,13 @@ extern "C" int clock_gettime(clockid_t clock, struct timespec *now) noexcept
 
 namespace {
 
-class Waiting : public support::Folder {
+class Waiting : public support::SessionService {
   protected:
-    Waiting() : Folder("waiting", 512) {}
+    Waiting() : SessionService("waiting", 512) {}
     void TearDown() override
     {
         file_gate::reads = nullptr;
-        Folder::TearDown();
+        SessionService::TearDown();
     }
     std::vector<int32_t> run(const std::vector<int32_t> &ids)
     {

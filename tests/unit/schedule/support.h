@@ -137,9 +137,9 @@ class Service : public ::testing::Test {
 };
 
 /* A service with a folder of sessions, which is empty at first. */
-class Folder : public Service {
+class SessionService : public Service {
   protected:
-    explicit Folder(const char *name, int context)
+    explicit SessionService(const char *name, int context)
         : context_(context), folder_(std::string(getenv("TEST_TMPDIR")) + "/" + name)
     {
         std::filesystem::remove_all(folder_);

@@ -171,9 +171,9 @@ class Uninterrupted {
     weir_error error_ = {};
 };
 
-class Turns : public support::Folder {
+class Turns : public support::SessionService {
   protected:
-    Turns() : Folder("turns", 512) {}
+    Turns() : SessionService("turns", 512) {}
     void start(
         const char *model, const Method &method, const std::vector<std::string> &more = {},
         int slots = 2, const char *memory = nullptr

@@ -169,7 +169,7 @@ TEST_F(Turns, WrongFilesAreRefused)
         const auto put = [&](const std::string &bytes) {
             std::ofstream(path("bad"), std::ios::binary) << bytes;
         };
-        EXPECT_EQ(good[272], 9) << "sections: of a pruned sequence";
+        EXPECT_EQ(good[272], 10) << "sections: of a pruned sequence";
         for (size_t n = 0; n < good.size(); n += 1 + good.size() / 40) {
             put(good.substr(0, n));
             EXPECT_EQ(restore("bad"), WEIR_EFORMAT) << n;

@@ -1,5 +1,5 @@
-/* Requests with a policy on models of which some layers have a sliding window: those keep every
- * row, and all who count rows must know. */
+/* Requests with a policy on models of which some layers have a sliding window and keep every row
+ * (kv.full_windows): all who count rows must know. */
 #include <condition_variable>
 #include <mutex>
 
@@ -43,7 +43,8 @@ struct Call {
 TEST(Windows, CountWithAllTheirRows)
 {
     const Folder folder;
-    Settings settings = { "kernels.activations=f32", "model.context=512", "batch.max_sequences=1" };
+    Settings settings = { "kernels.activations=f32", "model.context=512", "batch.max_sequences=1",
+                          "kv.full_windows=true" };
     Engine engine;
     support::write_windowed(folder, { "whole", "window" }, 40, &settings);
     ASSERT_EQ(engine.open(folder.path(), settings, true), WEIR_OK) << engine.text();
@@ -89,18 +90,50 @@ TEST(Windows, CountWithAllTheirRows)
 TEST(Windows, ThePlanHasRoomForThem)
 {
     Engine engine;
-    for (const bool has_window : { false, true }) {
+    struct {
+        const char *layer, *full;
+        bool fits;
+    } cases[] = { { "window", "kv.full_windows=true", false },
+                  { "window", "kv.full_windows=false", true },
+                  { "whole", "kv.full_windows=true", true } };
+    for (const auto &c : cases) {
         const Folder folder;
-        Settings settings = { "memory.host=24MiB",     "model.context=262144",
-                              "batch.max_sequences=1", "batch.chunk=64",
-                              "kv.policy.name=sinks",  "kv.policy.budget=256",
-                              "kv.reuse=off",          "kv.policy.options=in_prompt=true" };
-        support::write_windowed(
-            folder, { "whole", has_window ? "window" : "whole" }, 40, &settings
-        );
-        EXPECT_EQ(engine.plan(folder.path(), settings) == WEIR_OK, !has_window) << engine.text();
+        Settings settings = { "memory.host=24MiB",
+                              "model.context=262144",
+                              "batch.max_sequences=1",
+                              "batch.chunk=64",
+                              "kv.policy.name=sinks",
+                              "kv.policy.budget=256",
+                              "kv.reuse=off",
+                              "kv.policy.options=in_prompt=true",
+                              c.full };
+        support::write_windowed(folder, { "whole", c.layer }, 40, &settings);
+        EXPECT_EQ(engine.plan(folder.path(), settings) == WEIR_OK, c.fits) << engine.text();
+        if (!c.fits)
+            EXPECT_NE(std::string(engine.text()).find("memory.host"), std::string::npos)
+                << engine.text();
     }
-    EXPECT_NE(std::string(engine.text()).find("memory.host"), std::string::npos) << engine.text();
+}
+
+/* After a step a sequence has what later rows read, whatever piece of a prompt it computed. */
+TEST(Windows, AStepLeavesThoseOfTheWindow)
+{
+    const Folder folder;
+    Settings settings = { "model.context=1024", "batch.chunk=512", "batch.max_sequences=1" };
+    Engine engine;
+    support::write_windowed(folder, { "whole", "window" }, 40, &settings);
+    ASSERT_EQ(engine.open(folder.path(), settings), WEIR_OK) << engine.text();
+    support::Sequence sequence(engine);
+    sequence.add(support::some_tokens(1000, 3, engine.n_vocab()));
+    for (int i = 0; i < 2; i++) {
+        const float *logits = nullptr;
+        weir_batch_item item = support::item_of(&sequence, 480, WEIR_LOGITS_LAST);
+        ASSERT_EQ(weir_runner_step(engine.runner(), &item, 1, &logits, engine.error()), WEIR_OK);
+        const weir_kv_window_table &table = sequence.get()->table.windows;
+        EXPECT_EQ(table.end, (480 * (i + 1) + 63) / 64);
+        weir_runner_move(engine.runner(), &item, 1, 0);
+        EXPECT_EQ(table.first, (480 * (i + 1) - 39) / 64);
+    }
 }
 
 } // namespace

@@ -1,0 +1,402 @@
+// Layers with a sliding window drop the rows that no later row reads. Answers have the same bits as
+// with every row (kv.full_windows), whatever is reused, preempted, forked, drafted, saved, evicted.
+#include <algorithm>
+
+#include "tests/unit/model/windowed.h"
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using Ids = std::vector<int32_t>;
+using Settings = std::vector<std::string>;
+
+/* What a request gave. */
+struct Answer {
+    std::vector<Ids> tokens;
+    std::vector<std::vector<float>> logprobs;
+    weir_usage usage = {};
+};
+
+/* Models: names of golden ones, or "LAYERS:WINDOW" for a checkpoint of layers that see the whole
+ * sequence (o) or a window (w). */
+class WindowRows : public support::Service {
+  protected:
+    void start(
+        const std::string &model, bool full, Settings more = {}, const char *memory = nullptr
+    )
+    {
+        stop();
+        const size_t colon = model.find(':');
+        settings_ = { full ? "kv.full_windows=true" : "kv.full_windows=false" };
+        std::string name = model;
+        if (colon != std::string::npos) {
+            folder_ = std::make_unique<support::Folder>();
+            std::vector<std::string> pattern;
+            for (const char c : model.substr(0, colon))
+                pattern.push_back(c == 'w' ? "window" : "whole");
+            support::write_windowed(
+                *folder_, pattern, std::stoi(model.substr(colon + 1)), &settings_
+            );
+            settings_.push_back("model.path=" + folder_->path());
+            name = "mistral";
+        }
+        for (const std::string &setting : more) settings_.push_back(setting);
+        open(name.c_str(), 4, memory, 1024);
+        windows_ = weir_kv_store_windows(weir_engine_store(engine_));
+        ASSERT_EQ(windows_ == nullptr, full);
+    }
+    static void vary(support::Call *call, int i)
+    {
+        weir_request *const r = &call->request;
+        r->ignore_eos = r->want_logprobs = r->cache_prompt = true;
+        r->sampling.seed = static_cast<uint64_t>(i);
+        r->sampling.temperature = i % 3 == 0 ? 0.0f : 0.8f;
+        if (i == 4) r->n_choices = 3;
+    }
+    /* Of requests with prompts of many lengths, some with a common beginning. */
+    std::vector<Answer> answers(bool together, int n = 8)
+    {
+        std::vector<std::unique_ptr<support::Call>> calls;
+        std::vector<Answer> out;
+        for (int i = 0; i < n; i++) {
+            Ids ids = prompt(i % 3, 5 + 71 * i);
+            const Ids own = prompt(30 + i, 1 + i % 4 * 9);
+            ids.insert(ids.end(), own.begin(), own.end());
+            calls.push_back(std::make_unique<support::Call>(ids, 40 + 30 * (i % 3)));
+            vary(calls.back().get(), i);
+            if (!together) (void)answer(*calls.back());
+        }
+        if (together) submit_together(service_, calls, &error_);
+        for (const auto &call : calls) {
+            call->wait();
+            EXPECT_EQ(call->status, WEIR_OK) << call->message;
+            out.push_back({ call->tokens, call->logprobs, call->usage });
+        }
+        return out;
+    }
+    Ids cached(const Ids &ids, int max_tokens)
+    {
+        support::Call call(ids, max_tokens);
+        call.request.cache_prompt = call.request.ignore_eos = true;
+        return answer(call);
+    }
+    /* Of four requests at once. */
+    std::vector<Answer> long_prompts()
+    {
+        std::vector<std::unique_ptr<support::Call>> calls;
+        std::vector<Answer> out;
+        for (int i = 0; i < 4; i++) {
+            calls.push_back(std::make_unique<support::Call>(prompt(i, 960), 20));
+            calls.back()->request.ignore_eos = calls.back()->request.want_logprobs = true;
+            calls.back()->request.sampling.temperature = 0;
+        }
+        submit_together(service_, calls, &error_);
+        for (const auto &call : calls) {
+            call->wait();
+            EXPECT_EQ(call->status, WEIR_OK) << call->message;
+            out.push_back({ call->tokens, call->logprobs, call->usage });
+        }
+        return out;
+    }
+    static void expect_equal(const std::vector<Answer> &a, const std::vector<Answer> &b)
+    {
+        ASSERT_EQ(a.size(), b.size());
+        for (size_t i = 0; i < a.size(); i++) {
+            EXPECT_EQ(a[i].tokens, b[i].tokens) << "request " << i;
+            EXPECT_EQ(a[i].logprobs, b[i].logprobs) << "request " << i;
+        }
+    }
+    /* With which a plan of this configuration fits. */
+    size_t least_memory()
+    {
+        size_t least = 0, most = 64 << 20;
+        const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
+        while (most - least > 4096) {
+            weir_plan plan = {};
+            const size_t half = (least + most) / 2;
+            EXPECT_EQ(
+                weir_config_set(
+                    &config_, "memory.host", (std::to_string(half) + "B").c_str(), &error_
+                ),
+                WEIR_OK
+            );
+            (weir_engine_plan(&plan, &options, &error_) == WEIR_OK ? most : least) = half;
+        }
+        return most;
+    }
+    void expect_sound()
+    {
+        EXPECT_EQ(pages_used_when_idle(), 0);
+        EXPECT_TRUE(weir_prefix_is_sound(weir_engine_prefix(engine_), &error_)) << error_.text;
+    }
+    std::unique_ptr<support::Folder> folder_;
+    weir_kv_windows *windows_ = nullptr;
+};
+
+class OfModel : public WindowRows, public ::testing::WithParamInterface<const char *> {};
+
+TEST_P(OfModel, HasTheBitsOfAllRows)
+{
+    start(GetParam(), true);
+    const std::vector<Answer> want = answers(false);
+    for (const bool together : { false, true }) {
+        start(GetParam(), false);
+        expect_equal(answers(together), want);
+        expect_equal(answers(together), want); /* most is cached now */
+        expect_sound();
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, OfModel,
+    ::testing::Values(
+        "../families/gemma3", "../families/gpt-oss", "../families/olmo3", "../families/phi3",
+        "mistral", "ow:40", "wo:64", "ww:65", "wo:129", "ww:1"
+    ),
+    [](const auto &info) {
+        std::string name = info.param;
+        std::replace_if(name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
+        return name;
+    }
+);
+
+/* A sequence holds no more than its window and what a step adds. */
+TEST_F(WindowRows, AreAsManyAsTheWindowHas)
+{
+    start("wo:40", false);
+    const int64_t all = weir_kv_windows_spec_of(windows_)->n_blocks;
+    struct Watched {
+        support::Call call;
+        weir_kv_windows *windows;
+        int64_t least;
+    } watched = { support::Call(prompt(1, 600), 200), windows_, INT64_MAX };
+    watched.call.request.cache_prompt = false;
+    watched.call.request.ignore_eos = true;
+    watched.call.request.user = &watched;
+    watched.call.request.callback = [](void *user, const weir_event *event) {
+        Watched *const w = static_cast<Watched *>(user);
+        w->least = std::min(w->least, weir_kv_windows_free_blocks(w->windows));
+        return support::Call::on_event(&w->call, event);
+    };
+    (void)answer(watched.call);
+    /* The window, a new block, and a block of a step of 64 rows. */
+    EXPECT_GE(watched.least, all - 4);
+    EXPECT_LT(watched.least, all);
+    EXPECT_EQ(pages_used_when_idle(), 0);
+    EXPECT_EQ(weir_kv_windows_free_blocks(windows_), all);
+}
+
+/* Sequences with long pieces of prompts never lack a block, without any to spare. */
+TEST_F(WindowRows, AreNeverShort)
+{
+    const Settings more = { "kv.reuse=off", "batch.chunk=512" };
+    start("wo:100", true, more);
+    const std::vector<Answer> want = long_prompts();
+    start("wo:100", false, more);
+    EXPECT_EQ(
+        weir_kv_windows_spec_of(windows_)->n_blocks,
+        weir_kv_windows_needed(weir_kv_windows_spec_of(windows_), 4, 0, 1)
+    );
+    expect_equal(long_prompts(), want);
+    EXPECT_EQ(stats().preemptions, 0);
+}
+
+/* The same memory has room for more tokens. */
+TEST_F(WindowRows, LeaveMemoryToTheOthers)
+{
+    start("wwwo:40", true, {}, "64MiB");
+    const weir_plan full = *weir_engine_plan_of(engine_);
+    start("wwwo:40", false, {}, "64MiB");
+    const weir_plan plan = *weir_engine_plan_of(engine_);
+    EXPECT_EQ(full.kv_windows, 0u);
+    EXPECT_EQ(plan.kv_windows, weir_kv_windows_bytes(weir_kv_windows_spec_of(windows_)));
+    EXPECT_LT(4 * plan.facts.kv_bytes_per_token, 2 * full.facts.kv_bytes_per_token);
+    EXPECT_EQ(
+        weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
+        plan.kv + plan.kv_windows
+    );
+    EXPECT_EQ(
+        weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES),
+        plan.page_tables
+    );
+}
+
+/* The next turn continues where the last one ended, one with another answer where that began. */
+TEST_F(WindowRows, TurnsContinueTheLastOnes)
+{
+    for (const char *const model : { "wo:40", "ww:100" }) {
+        start(model, false);
+        Ids ids = prompt(7, 500);
+        (void)cached(ids, 150);
+        const Ids first = cached(ids, 150);
+        EXPECT_EQ(usage_.n_cached, 499) << model << usage_.reuse;
+        Ids next = ids;
+        next.insert(next.end(), first.begin(), first.end());
+        (void)cached(next, 4);
+        EXPECT_GE(usage_.n_cached, 640) << model << usage_.reuse;
+        ids.push_back(9);
+        (void)cached(ids, 4);
+        EXPECT_EQ(usage_.n_cached, 500) << model << usage_.reuse;
+        expect_sound();
+    }
+}
+
+/* With the fewest blocks all are computed, and reuse ends where the rows before it are gone. */
+TEST_F(WindowRows, AreDroppedFromTheCacheWhenTheyAreNeeded)
+{
+    start("wo:100", true);
+    const std::vector<Answer> want = answers(false);
+    start("wo:100", false);
+    const std::string memory = std::to_string(least_memory() + (256 << 10)) + "B";
+    start("wo:100", false, {}, memory.c_str());
+    const weir_kv_windows_spec *const spec = weir_kv_windows_spec_of(windows_);
+    EXPECT_LT(spec->n_blocks, weir_kv_windows_needed(spec, 4, 0, 1) + 30);
+    for (int i = 0; i < 3; i++) expect_equal(answers(i == 1), want);
+    EXPECT_LT(weir_kv_windows_free_blocks(windows_), spec->n_blocks / 2) << "the cache uses it";
+    expect_sound();
+}
+
+/* Requests with a policy evict rows of the layers that see the whole sequence; their turns are
+ * cached with the rows of the window. */
+TEST_F(WindowRows, GoWithPolicies)
+{
+    weir_policy_options policy;
+    ASSERT_EQ(weir_policy_options_default(&policy, "h2o", &error_), WEIR_OK);
+    std::vector<Ids> got[2];
+    for (const bool full : { true, false }) {
+        start("wow:70", full);
+        Ids ids = prompt(3, 300);
+        for (int turn = 0; turn < 3; turn++) {
+            support::Call call(ids, 60);
+            call.request.policy = &policy;
+            call.request.kv_budget = 96;
+            call.request.ignore_eos = call.request.cache_prompt = true;
+            const Ids tokens = answer(call);
+            EXPECT_GT(usage_.n_evicted, 0);
+            if (turn > 0) EXPECT_GT(usage_.n_cached, 200) << usage_.reuse;
+            got[full].push_back(tokens);
+            ids.insert(ids.end(), tokens.begin(), tokens.end());
+            ids.push_back(turn + 1);
+        }
+        expect_sound();
+    }
+    EXPECT_EQ(got[0], got[1]);
+}
+
+TEST_F(WindowRows, HaveTheSameBitsWithDraftsAndFormats)
+{
+    const std::vector<Settings> set_ups = { { "speculation.method=ngram", "speculation.match=1" },
+                                            { "kv.format=fp8_e4m3" },
+                                            { "kv.wide_layers=1", "kv.format=fp8_e4m3" },
+                                            { "batch.chunk=512" } };
+    for (const Settings &more : set_ups) {
+        start("owwo:70", true, more);
+        const std::vector<Answer> want = answers(false);
+        start("owwo:70", false, more);
+        expect_equal(answers(true), want);
+        expect_sound();
+    }
+}
+
+/* Formats of which 64 rows are coded together keep all of them, and so do first tokens in another
+ * format. */
+TEST_F(WindowRows, AreKeptWhereRowsAreCodedTogether)
+{
+    for (const char *const setting : { "kv.format=int8", "kv.wide_sinks=64" }) {
+        const bool is_wide = std::string(setting).find("wide") != std::string::npos;
+        Settings more = { setting };
+        if (is_wide) more.push_back("kv.format=fp8_e4m3");
+        stop();
+        start("wo:40", true, more);
+        stop();
+        settings_[0] = "kv.full_windows=false";
+        open("mistral", 4, nullptr, 1024);
+        EXPECT_EQ(weir_kv_store_windows(weir_engine_store(engine_)), nullptr) << setting;
+    }
+}
+
+/* With a disk the other layers' blocks move; those of the window stay. */
+TEST_F(WindowRows, StayInMemoryAboveADisk)
+{
+    start("wo:100", true);
+    const std::vector<Answer> want = answers(false);
+    const std::string folder = "memory.disk_dir=" + ::testing::TempDir();
+    start("wo:100", false, { "memory.disk=8MiB", folder });
+    const size_t few = 20 * 64 * (size_t)weir_engine_plan_of(engine_)->facts.kv_bytes_per_token;
+    const std::string memory = std::to_string(least_memory() + few) + "B";
+    start("wo:100", false, { "memory.disk=8MiB", folder }, memory.c_str());
+    for (int i = 0; i < 3; i++) expect_equal(answers(i != 1), want);
+    EXPECT_GT(stats().kv_bytes_out, 0);
+    expect_sound();
+}
+
+class WindowSessions : public support::SessionService {
+  protected:
+    WindowSessions() : SessionService("window-sessions", 1024) {}
+    Ids cached(const Ids &ids)
+    {
+        support::Call call(ids, 40);
+        call.request.cache_prompt = call.request.ignore_eos = true;
+        return answer(call);
+    }
+};
+
+/* A file has the rows of the window, and is continued with the same bits; a file of another mode is
+ * refused. */
+TEST_F(WindowSessions, AreContinuedWithTheSameBits)
+{
+    for (const char *const model : { "../families/gemma3", "mistral" }) {
+        start(model);
+        Ids ids = prompt(5, 300);
+        const Ids first = cached(ids);
+        ASSERT_EQ(save("one", ids), WEIR_OK) << error_.text;
+        EXPECT_EQ(result_.n_tokens, 300);
+        const Ids want = cached(ids);
+        stop();
+        start(model);
+        ASSERT_EQ(restore("one"), WEIR_OK) << error_.text;
+        EXPECT_EQ(cached(ids), want);
+        EXPECT_EQ(usage_.n_cached, 299) << usage_.reuse;
+        EXPECT_TRUE(weir_prefix_is_sound(weir_engine_prefix(engine_), &error_)) << error_.text;
+        stop();
+        start(model, { "kv.full_windows=true" });
+        EXPECT_EQ(restore("one"), WEIR_EMISMATCH);
+        EXPECT_NE(std::string(error_.text).find("kv.full_windows"), std::string::npos)
+            << error_.text;
+        stop();
+        std::filesystem::remove_all(folder_);
+    }
+}
+
+/* So is one with a policy. */
+TEST_F(WindowSessions, OfPolicies)
+{
+    weir_policy_options policy;
+    ASSERT_EQ(weir_policy_options_default(&policy, "sinks", &error_), WEIR_OK);
+    const auto turn = [&](const Ids &ids, const char *name) {
+        support::Call call(ids, 40);
+        call.request.policy = &policy;
+        call.request.kv_budget = 96;
+        call.request.session = name;
+        call.request.ignore_eos = call.request.cache_prompt = true;
+        return answer(call);
+    };
+    Ids ids = prompt(5, 300), want;
+    for (int i = 0; i < 2; i++) {
+        start("../families/gemma3");
+        if (i == 1) ASSERT_EQ(restore("two"), WEIR_OK) << error_.text;
+        if (i == 0) {
+            const Ids first = turn(ids, "two");
+            ids.insert(ids.end(), first.begin(), first.end());
+            ids.push_back(3);
+            ASSERT_EQ(save("two"), WEIR_OK) << error_.text;
+        }
+        const Ids got = turn(ids, "three");
+        EXPECT_GT(usage_.n_cached, 300) << usage_.reuse;
+        if (i == 0) want = got;
+        EXPECT_EQ(got, want);
+        stop();
+    }
+}
+
+} // namespace
