@@ -1,5 +1,6 @@
 /* engine/open/engine.c - opens the parts in order and closes them in reverse: files, architecture,
  * weights, KV store, text, service. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,21 @@ weir_status weir_engine_read(
     return weir_engine_lay_out(engine, options, spec, error);
 }
 
+/* The KV memory but for its size, and the policies, which depend on its layers. */
+static weir_status lay_out_kv(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
+{
+    *spec = kv_spec(engine);
+    WEIR_TRY(plan_cold(engine, options, spec, error));
+    const weir_identity_parts identity = weir_engine_identity(engine, spec);
+    WEIR_TRY(weir_policies_open(&engine->policies, &identity, error));
+    spec->evicts = weir_policies_are_there(&engine->policies);
+    engine->policies.service.shape.hides_mass =
+        !weir_model_shows_mass(engine->model, spec->formats, spec->sinks);
+    return WEIR_OK;
+}
+
 weir_status weir_engine_lay_out(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
 )
@@ -106,14 +122,7 @@ weir_status weir_engine_lay_out(
             engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS,
             (size_t)engine->config.states.memory, error
         ));
-    *spec = kv_spec(engine);
-    WEIR_TRY(plan_cold(engine, options, spec, error));
-    const weir_identity_parts identity = weir_engine_identity(engine, spec);
-    WEIR_TRY(weir_policies_open(&engine->policies, &identity, error));
-    spec->evicts = weir_policies_are_there(&engine->policies);
-    engine->policies.service.shape.hides_mass =
-        !weir_model_shows_mass(engine->model, spec->formats, spec->sinks);
-    return WEIR_OK;
+    return lay_out_kv(engine, options, spec, error);
 }
 
 weir_plan_parts weir_engine_plan_parts(
@@ -159,6 +168,44 @@ static void warn_of_limit(const weir_config *config)
     );
 }
 
+/* True if the other layers have room for no fewer tokens than if all layers shared the memory of
+ * the windows, or for all sequences. */
+static bool are_windows_worth_it(const weir_plan *plan, const weir_kv_spec *spec)
+{
+    const size_t main = weir_kv_block_stride(spec),
+                 window = weir_kv_windows_block_bytes(&spec->windows);
+    return plan->kv_rows >= (int64_t)plan->facts.window * plan->facts.n_slots || main == 0 ||
+           plan->kv / main >= (plan->kv + plan->kv_windows) / (main + window);
+}
+
+/* There is memory for the windows of all sequences at once. If that is too much, all rows of fewer
+ * sequences may fit. */
+static weir_status make_plan(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
+{
+    weir_error ignored = { 0 };
+    weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
+    const weir_status status =
+        weir_plan_make(&engine->plan, &parts, spec->windows.n_layers > 0 ? &ignored : error);
+    if (spec->windows.n_layers == 0 ||
+        (status == WEIR_OK && are_windows_worth_it(&engine->plan, spec)))
+        return status;
+    if (status != WEIR_OK && status != WEIR_EFULL)
+        return weir_error_set(error, status, "%s", ignored.text);
+    weir_log(
+        WEIR_LOG_INFO,
+        "layers with a sliding window keep all rows, as with kv.full_windows: the windows of "
+        "%" PRId64 " sequences take too much of the memory; lower batch.max_sequences",
+        engine->config.batch.max_sequences
+    );
+    WEIR_TRY(weir_engine_keep_windows(engine, error));
+    weir_policies_close(&engine->policies);
+    WEIR_TRY(lay_out_kv(engine, options, spec, error));
+    parts = weir_engine_plan_parts(engine, options, spec);
+    return weir_plan_make(&engine->plan, &parts, error);
+}
+
 /* Reads headers, architecture and tokenizer, and plans; allocates nothing larger. */
 static weir_status prepare(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
@@ -167,8 +214,7 @@ static weir_status prepare(
     warn_of_limit(options->config);
     weir_status status = weir_engine_read(engine, options, spec, error);
     if (status != WEIR_OK) return weir_plan_read_least(options, engine->with_files, status, error);
-    const weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
-    status = weir_plan_make(&engine->plan, &parts, error);
+    status = make_plan(engine, options, spec, error);
     if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
     engine->plan.f32_activations = engine->f32_activations;
     spec->n_pages = engine->plan.facts.kv_pages;

@@ -13,6 +13,7 @@ struct weir_engine {
     weir_plan plan;
     weir_block_list blocks; /* in addition to those of the registry */
     weir_arch_set *archs;
+    const weir_arch *arch; /* of the model, one of them */
     weir_tensor_directory *directory, *adapter; /* adapter: NULL without model.adapter */
     weir_device *device; /* NULL: the CPU */
     char device_why[320]; /* why there is no device; "": none was requested */
@@ -58,6 +59,8 @@ weir_plan_parts weir_engine_plan_parts(
 WEIR_MUST_CHECK weir_status
 weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_error *error);
+/* Binds the model again, with all rows of layers with a window (kv.full_windows). */
+WEIR_MUST_CHECK weir_status weir_engine_keep_windows(weir_engine *engine, weir_error *error);
 /* A stream with the configuration's kernels. */
 WEIR_MUST_CHECK weir_status weir_engine_open_stream(
     weir_stream **out, const weir_config *config, int32_t n_threads, weir_device *device,

@@ -83,6 +83,8 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     const weir_kv_geometry *const geometry = weir_model_kv_geometry(engine->model);
     const int32_t *const numbers = weir_model_kv_numbers(engine->model);
     weir_kv_choice *const choice = &engine->kv_choice;
+    weir_memory_give(engine->kv_formats);
+    engine->kv_formats = NULL;
     if (n == 0) return WEIR_OK;
     for (int64_t i = 0; i < n; i++) WEIR_TRY(check_formats(choice, n, &geometry[i], error));
     engine->kv_formats = weir_memory_take_zero((size_t)n, sizeof *engine->kv_formats);
@@ -151,12 +153,11 @@ static bool drops_windows(const weir_engine *engine)
            !weir_kv_any_unsealed(choice->wide, none);
 }
 
-static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_error *error)
+/* Binds the tensors and chooses the formats, by the numbers of the layers with KV. */
+static weir_status bind_model(weir_engine *engine, weir_error *error)
 {
-    WEIR_TRY(weir_engine_open_stream(
-        &engine->stream, &engine->config, (int32_t)engine->config.kernels.threads, engine->device,
-        error
-    ));
+    weir_model_close(engine->model);
+    engine->model = NULL;
     engine->f32_activations = weir_plan_wants_f32(&engine->config, engine->directory);
     const weir_model_settings settings = { .activations = engine->f32_activations
                                                               ? WEIR_ACTIVATIONS_F32
@@ -166,9 +167,20 @@ static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_e
                                            .kv_format = engine->kv_choice.rest,
                                            .expert_bytes = (size_t)engine->config.memory.experts,
                                            .drops_windows = drops_windows(engine) };
-    return weir_model_bind(
-        &engine->model, engine->directory, arch, engine->stream, &settings, error
-    );
+    WEIR_TRY(weir_model_bind(
+        &engine->model, engine->directory, engine->arch, engine->stream, &settings, error
+    ));
+    WEIR_TRY(check_chunk(engine, error));
+    return choose_formats(engine, error);
+}
+
+static weir_status bind_on_device(weir_engine *engine, weir_error *error)
+{
+    WEIR_TRY(weir_engine_open_stream(
+        &engine->stream, &engine->config, (int32_t)engine->config.kernels.threads, engine->device,
+        error
+    ));
+    return bind_model(engine, error);
 }
 
 /* Checks that the device has kernels for all ops by planning a small step; for some KV formats it
@@ -213,7 +225,6 @@ static void leave_device(weir_engine *engine, const char *why)
 /* Opens the model file and checks its tensors; sets the KV formats. */
 static weir_status open_model(weir_engine *engine, weir_error *error)
 {
-    const weir_arch *arch = NULL;
     const char *const more_archs = engine->config.model.arch_dir;
     WEIR_TRY(read_formats(&engine->kv_choice, &engine->config, error));
     /* First, so that the memory of its files is not taken besides that of all architectures. */
@@ -223,20 +234,18 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     ));
     if (engine->config.model.arch[0] != '\0')
         WEIR_TRY(weir_arch_find(
-            &arch, engine->archs, engine->config.model.arch, engine->directory, error
+            &engine->arch, engine->archs, engine->config.model.arch, engine->directory, error
         ));
     else
-        WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
-    weir_arch_set_keep(engine->archs, arch);
+        WEIR_TRY(weir_arch_match(&engine->arch, engine->archs, engine->directory, error));
+    weir_arch_set_keep(engine->archs, engine->arch);
     if (engine->config.model.adapter[0] != '\0') WEIR_TRY(open_adapter(engine, error));
-    WEIR_TRY(bind_model(engine, arch, error));
-    WEIR_TRY(check_chunk(engine, error));
-    WEIR_TRY(choose_formats(engine, error));
+    WEIR_TRY(bind_on_device(engine, error));
     weir_error why = { 0 };
     const char *const host_only = weir_model_host_only(engine->model);
     if (engine->device != NULL && (host_only != NULL || !device_runs(engine, &why))) {
         leave_device(engine, host_only != NULL ? host_only : why.text);
-        WEIR_TRY(bind_model(engine, arch, error));
+        WEIR_TRY(bind_on_device(engine, error));
     }
     say_why(engine);
     return WEIR_OK;
@@ -316,6 +325,12 @@ weir_status weir_engine_open_model(
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the ledger");
     weir_ledger_use_device(engine->ledger, engine->device);
     return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_tracker, open_model, error);
+}
+
+weir_status weir_engine_keep_windows(weir_engine *engine, weir_error *error)
+{
+    engine->config.kv.full_windows = true;
+    return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_tracker, bind_model, error);
 }
 
 weir_status weir_engine_open_text(weir_engine *engine, weir_error *error)

@@ -43,6 +43,7 @@ static size_t page_stride(const weir_kv_windows_spec *spec, int64_t layer)
 {
     const weir_kv_geometry *const g = &spec->geometry[layer];
     const weir_kv_pair pair = spec->formats[layer];
+    WEIR_ASSERT(weir_kv_bits(pair.k) > 0 && weir_kv_bits(pair.v) > 0); /* no COUNT */
     const int64_t bytes = weir_kv_bytes(pair.k, pair.v, g->key_dim, weir_kv_stored_value_dim(g));
     return ((size_t)bytes + PAGE_ALIGNMENT - 1) & ~(size_t)(PAGE_ALIGNMENT - 1);
 }

@@ -106,8 +106,8 @@ class WindowRows : public support::Service {
             EXPECT_EQ(a[i].logprobs, b[i].logprobs) << "request " << i;
         }
     }
-    /* With which a plan of this configuration fits. */
-    size_t least_memory()
+    /* With which a plan of this configuration fits, with windows or in any way. */
+    size_t least_memory(bool with_windows = true)
     {
         size_t least = 0, most = 64 << 20;
         const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
@@ -120,7 +120,9 @@ class WindowRows : public support::Service {
                 ),
                 WEIR_OK
             );
-            (weir_engine_plan(&plan, &options, &error_) == WEIR_OK ? most : least) = half;
+            const bool fits = weir_engine_plan(&plan, &options, &error_) == WEIR_OK &&
+                              (!with_windows || plan.facts.n_window_blocks > 0);
+            (fits ? most : least) = half;
         }
         return most;
     }
@@ -199,6 +201,25 @@ TEST_F(WindowRows, AreNeverShort)
     );
     expect_equal(long_prompts(), want);
     EXPECT_EQ(stats().preemptions, 0);
+}
+
+/* Where there is no memory for the windows of all sequences at once, there may be some for all rows
+ * of fewer. */
+TEST_F(WindowRows, AllAreKeptWhereWindowsTakeTooMuch)
+{
+    for (const char *const model : { "ww:1000", "wo:1000" }) {
+        start(model, true);
+        const std::vector<Answer> want = answers(false);
+        start(model, false);
+        const size_t with_windows = least_memory(), any = least_memory(false);
+        ASSERT_LT(any, with_windows);
+        const std::string memory = std::to_string(any) + "B";
+        settings_.push_back("kv.full_windows=false");
+        stop();
+        open("mistral", 4, memory.c_str(), 1024);
+        EXPECT_EQ(weir_kv_store_windows(weir_engine_store(engine_)), nullptr);
+        expect_equal(answers(true), want);
+    }
 }
 
 /* The same memory has room for more tokens. */
