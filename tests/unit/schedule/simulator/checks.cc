@@ -193,7 +193,10 @@ std::string check_pruned(const View &before, const View &after, int64_t *n_two)
     int64_t n = 0;
     for (const sim_choice &c : after) {
         const sim_choice *const past = find(before, c);
-        if (!c.lacks_rows || past == nullptr || !past->lacks_rows) continue;
+        /* One that computed rows meanwhile had got some, and lacks others now. */
+        if (!c.lacks_rows || past == nullptr || !past->lacks_rows ||
+            past->n_computed != c.n_computed)
+            continue;
         n++;
         if (first == nullptr) first = &c;
     }
