@@ -99,11 +99,14 @@ std::string check_admission(
             (other->deadline_ns == 0 || other->deadline_ns > sim_clock_ns()))
             waiting.push_back(other.get());
     /* What may pass one that does not fit (docs/decisions/0047): simulation_test has the order and
-     * the bound of all that pass. A policy may keep few rows. */
+     * the bound of all that pass. A policy may keep few rows, and counts one more. */
     const int64_t rows = admitted.policy != nullptr ? 0 : rows_of(admitted, window);
+    const auto most_rows = [&](const Request &other) {
+        return rows_of(other, window) + (other.policy != nullptr ? 64 * other.n_choices : 0);
+    };
     const bool may_backfill =
         std::any_of(waiting.begin(), waiting.end(), [&](const Request *other) {
-            return other->priority == admitted.priority && rows <= rows_of(*other, window);
+            return other->priority == admitted.priority && rows <= most_rows(*other);
         });
     for (const Request *const other : waiting) {
         const std::string pair = admitted.name() + " goes before " + other->name();
