@@ -67,11 +67,13 @@ const char *weir_engine_disk_folder(const weir_config *config)
     return temporary != NULL && temporary[0] != '\0' ? temporary : "/var/tmp";
 }
 
-static weir_kv_spec kv_spec(const weir_engine *engine)
+/* The layers that drop rows come after the others. */
+static weir_kv_windows_spec windows_spec(const weir_engine *engine)
 {
     const int64_t n_layers = weir_model_kv_layers(engine->model);
     const weir_kv_geometry *const geometry = weir_model_kv_geometry(engine->model);
-    const weir_kv_windows_spec windows = {
+    if (weir_model_window_layers(engine->model) == 0) return (weir_kv_windows_spec){ 0 };
+    return (weir_kv_windows_spec){
         .n_layers = weir_model_window_layers(engine->model),
         .geometry = geometry + n_layers,
         .formats = engine->kv_formats + n_layers,
@@ -80,9 +82,14 @@ static weir_kv_spec kv_spec(const weir_engine *engine)
             (int32_t)engine->config.batch.max_sequences, engine->device != NULL
         ),
     };
+}
+
+static weir_kv_spec kv_spec(const weir_engine *engine)
+{
+    const int64_t n_layers = weir_model_kv_layers(engine->model);
     return (weir_kv_spec){ .n_layers = n_layers,
-                           .windows = windows,
-                           .geometry = geometry,
+                           .windows = windows_spec(engine),
+                           .geometry = weir_model_kv_geometry(engine->model),
                            .formats = engine->kv_formats,
                            .sinks = weir_kv_choice_sinks(&engine->kv_choice, n_layers),
                            .disk_folder = weir_engine_disk_folder(&engine->config),
