@@ -50,10 +50,13 @@ weir_status weir_rope_read_list(
     return read_list(&s, factors, shape->rotary_dim / 2, is_long, error);
 }
 
-/* On cos and sin, for both lists. */
-static double magnitude_of(double context, double original)
+/* On cos and sin, for both lists: from the extension of the context, which a checkpoint without an
+ * original context gives as `factor`. */
+static double magnitude_of(scaling *s, const weir_shape *shape, double original)
 {
-    return context > original ? sqrt(1.0 + log(context / original) / log(original)) : 1.0;
+    const double ratio = (double)shape->context / original,
+                 extension = ratio > 1.0 ? ratio : rope_number(s, "factor", NULL, 1.0);
+    return extension > 1.0 ? sqrt(1.0 + log(extension) / log(original)) : 1.0;
 }
 
 weir_status rope_apply_longrope(
@@ -76,7 +79,7 @@ weir_status rope_apply_longrope(
             error, WEIR_EFORMAT, "%s: longrope needs an original context above 1, not %g", path,
             original
         );
-    const double derived = s->is_gguf ? 1.0 : magnitude_of((double)shape->context, original),
+    const double derived = s->is_gguf ? 1.0 : magnitude_of(s, shape, original),
                  wanted = rope_number(s, "attention_factor", "attn_factor", derived);
     if (!(wanted > 0.0 && wanted < 1e6))
         return weir_error_set(
@@ -87,7 +90,9 @@ weir_status rope_apply_longrope(
     if (s->is_gguf) return WEIR_OK;
     float factors[ROPE_MOST];
     const int64_t half = shape->rotary_dim / 2;
-    WEIR_TRY(read_list(s, factors, half, tokens > original, error));
+    const bool is_long = tokens > original;
+    WEIR_TRY(read_list(s, factors, half, !is_long, error)); /* checked, too */
+    WEIR_TRY(read_list(s, factors, half, is_long, error));
     for (int64_t i = 0; i < half; i++)
         frequencies[i] = (float)((double)frequencies[i] / (double)factors[i]);
     return WEIR_OK;

@@ -46,6 +46,11 @@ weir_status weir_model_resolve_rope(weir_model *model, weir_error *error)
     model->rope.frequencies = model->frequencies;
     model->has_long_rope =
         weir_rope_is_long(shape, model->arch, model->directory, &model->rope_context);
+    for (int i = 0; i < 2; i++)
+        WEIR_TRY(weir_rope_check_factors(
+            model->rope_lists[i], shape->rotary_dim / 2,
+            weir_tensor_directory_path(model->directory), error
+        ));
     model->rope_context.factors = model->rope_context.has_lists
                                       ? model->rope_lists[model->has_long_rope]
                                       : model->rope_factors;

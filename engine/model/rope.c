@@ -215,17 +215,25 @@ static weir_status apply_yarn(
     return WEIR_OK;
 }
 
+weir_status weir_rope_check_factors(
+    const float *factors, int64_t half, const char *path, weir_error *error
+)
+{
+    for (int64_t i = 0; factors != NULL && i < half; i++)
+        if (!(factors[i] > 0.0f && isfinite(factors[i])))
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: RoPE factor %lld is not positive and finite", path,
+                (long long)i
+            );
+    return WEIR_OK;
+}
+
 static weir_status apply_factors(
     float *frequencies, int64_t half, const float *factors, const char *path, weir_error *error
 )
 {
-    for (int64_t i = 0; factors != NULL && i < half; i++) {
-        if (!(factors[i] > 0.0f))
-            return weir_error_set(
-                error, WEIR_EFORMAT, "%s: RoPE factor %lld is not positive", path, (long long)i
-            );
-        frequencies[i] /= factors[i];
-    }
+    WEIR_TRY(weir_rope_check_factors(factors, half, path, error));
+    for (int64_t i = 0; factors != NULL && i < half; i++) frequencies[i] /= factors[i];
     for (int64_t i = 0; i < half; i++) {
         if (!isfinite(frequencies[i]))
             return weir_error_set(
@@ -300,6 +308,13 @@ weir_status weir_rope_resolve(
     const char *type;
     WEIR_TRY(rope_find_group(&s, arch, &type, error));
     type = type_of(type, own);
+    if (own->has_lists && strcmp(type, "longrope") != 0 && strcmp(type, "su") != 0) {
+        char named[80];
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "%s: RoPE scaling '%s' with longrope's lists of factors",
+            path, weir_printable(named, sizeof named, type, strlen(type))
+        );
+    }
     const double factor = rope_number(&s, "factor", "factor", 1.0);
     const double original = rope_original(&s, shape);
 

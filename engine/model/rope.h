@@ -56,6 +56,10 @@ WEIR_MUST_CHECK weir_status weir_rope_settings_of(
     const weir_tensor_directory *directory, weir_error *error
 );
 
+/* EFORMAT unless the factors [half] can divide frequencies; NULL: there are none. */
+WEIR_MUST_CHECK weir_status
+weir_rope_check_factors(const float *factors, int64_t half, const char *path, weir_error *error);
+
 /* factors [rotary_dim / 2]: one of longrope's lists of a checkpoint that is no GGUF file. */
 WEIR_MUST_CHECK weir_status weir_rope_read_list(
     float *factors, const weir_shape *shape, const weir_arch *arch,

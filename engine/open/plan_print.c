@@ -209,8 +209,9 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(print_budget(out, "kv of one request", plan->facts.kv_per_request));
     WEIR_TRY(print_budget(out, "kv of one key", plan->facts.kv_per_key));
     return weir_buffer_format(
-        out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window",
-        (int)plan->facts.window, (int)plan->facts.trained_context
+        out, "  %-22s %12d tokens per sequence (trained for %d%s)\n", "window",
+        (int)plan->facts.window, (int)plan->facts.trained_context,
+        plan->facts.has_long_rope ? "; RoPE's factors are those for long contexts" : ""
     );
 }
 

@@ -26,6 +26,7 @@ typedef struct weir_engine_facts {
     int32_t d_model, d_ffn;
     int32_t n_vocab, n_valid_vocab; /* n_valid_vocab: ids that may be sampled */
     bool is_tied; /* the embedding is also the output matrix */
+    bool has_long_rope; /* weir_model_has_long_rope */
     /* Of an empty sequence: its layers and slots; n_layers 0: the model has no layers with
      * banks. */
     weir_bank_stats banks;

@@ -80,6 +80,7 @@ TEST(Longrope, WrongListsAreRefused)
         { "   9.0\n", "   -1\n", "number 5 of" },
         { "   9.0\n", "   1e300\n", "number 5 of" },
         { "   9.0\n", "   \"x\"\n", "number 5 of" },
+        { "   1.5\n", "   0\n", "number 5 of rope_scaling.short_factor is out of range" },
         { "\"original_max_position_embeddings\": 16", "\"original_max_position_embeddings\": 1",
           "longrope needs an original context above 1" },
         { "\"original_max_position_embeddings\": 16", "\"original_max_position_embeddings\": -5",
@@ -95,6 +96,62 @@ TEST(Longrope, WrongListsAreRefused)
         EXPECT_EQ(engine.open(folder.path()), WEIR_EFORMAT) << c.to;
         EXPECT_SAYS(engine.text(), c.says);
     }
+}
+
+/* A checkpoint that says by how much the context was extended, but not from what. */
+TEST(Longrope, TheFactorCountsWithoutAnOriginalContext)
+{
+    const Folder folder;
+    write_file(folder / "model.safetensors", read_file(phi4 + "/model.safetensors"));
+    const std::string config =
+        with(read_file(phi4 + "/config.json"), "\"original_max_position_embeddings\": 16,", "");
+    write_file(
+        folder / "config.json",
+        with(config, "\"type\": \"longrope\"", "\"type\": \"longrope\", \"factor\": 8")
+    );
+    float magnitude = 0;
+    EXPECT_NEAR(
+        frequencies(folder.path(), "128", &magnitude)[5] * 1.5, std::pow(10000.0, -10.0 / 12), 1e-9
+    );
+    EXPECT_NEAR(magnitude, std::sqrt(1 + std::log(8.0) / std::log(128.0)), 1e-6);
+}
+
+TEST(Longrope, ThePlanSaysWhichList)
+{
+    for (const char *const context : { "16", "17" }) {
+        Engine engine;
+        ASSERT_EQ(engine.plan(phi4, { std::string("model.context=") + context }), WEIR_OK);
+        EXPECT_EQ(engine.planned().facts.has_long_rope, context == std::string("17"));
+    }
+}
+
+/* The list that does not apply is checked, too: its last factor is made negative. */
+TEST(Longrope, BothListsOfAGgufFileAreChecked)
+{
+    const std::vector<float> lists[] = { { 1.0f, 1.1f, 1.2f, 1.3f, 1.4f, 1.5f },
+                                         { 1.0f, 2.6f, 4.2f, 5.8f, 7.4f, 9.0f } };
+    for (std::vector<float> list : lists)
+        for (const char *const context : { "16", "128" }) {
+            const auto bytes_of = [](const std::vector<float> &of) {
+                return std::string(
+                    reinterpret_cast<const char *>(of.data()), of.size() * sizeof of[0]
+                );
+            };
+            const Folder folder;
+            const std::string good = bytes_of(list);
+            list.back() = -1.0f;
+            write_file(
+                folder / "model.gguf",
+                with(read_file(phi4 + "/phi4-mini-f16.gguf"), good, bytes_of(list))
+            );
+            list.back() = good == bytes_of(lists[0]) ? 1.5f : 9.0f;
+            Engine engine;
+            EXPECT_EQ(
+                engine.open(folder / "model.gguf", { std::string("model.context=") + context }),
+                WEIR_EFORMAT
+            ) << context;
+            EXPECT_SAYS(engine.text(), "RoPE factor 5");
+        }
 }
 
 /* A GGUF file with one of the lists only. */
