@@ -426,6 +426,37 @@ TEST_F(Session, WhatAKilledProcessLeftIsSweptUp)
     weir_new_file_drop(&file);
 }
 
+// A call of which each token, until `go_on`, waits for 100 ms in the engine's thread.
+struct SlowCall : Call {
+    bool is_fast = false;
+
+    explicit SlowCall(std::vector<int32_t> ids, int max_tokens) : Call(std::move(ids), max_tokens)
+    {
+        request.callback = [](void *user, const weir_event *event) {
+            SlowCall *const call = static_cast<SlowCall *>(static_cast<Call *>(user));
+            const bool goes_on = Call::on_event(user, event);
+            if (event->type != WEIR_EVENT_TOKEN) return goes_on; /* after DONE it may be gone */
+            std::unique_lock<std::mutex> hold(call->lock);
+            call->changed.notify_all();
+            call->changed.wait_for(hold, std::chrono::milliseconds(100), [call] {
+                return call->is_fast;
+            });
+            return goes_on;
+        };
+    }
+    void wait_for_first_token()
+    {
+        std::unique_lock<std::mutex> hold(lock);
+        changed.wait(hold, [this] { return !tokens[0].empty() || done; });
+    }
+    void go_on()
+    {
+        const std::lock_guard<std::mutex> hold(lock);
+        is_fast = true;
+        changed.notify_all();
+    }
+};
+
 // Restoring while a sequence runs takes only pages that no request may still need.
 TEST_F(Session, NoRoomIsSaidAndNothingIsLost)
 {
@@ -437,21 +468,13 @@ TEST_F(Session, NoRoomIsSaidAndNothingIsLost)
     const std::string memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
     stop();
     start("qwen3", {}, memory.c_str()); // one window of 512
-    const auto other = prompt(2, 440);
-    Call call(other, 60);
+    SlowCall call(prompt(2, 440), 60);
     call.request.cache_prompt = true;
     call.request.ignore_eos = true;
     ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-    weir_status status = WEIR_OK;
-    for (int i = 0; i < 2000 && status == WEIR_OK; i++) {
-        weir_service_stats stats;
-        weir_service_stats_of(service_, &stats);
-        if (stats.running == 1 && stats.steps > 0) {
-            status = restore("long");
-            break;
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    call.wait_for_first_token();
+    const weir_status status = restore("long");
+    call.go_on();
     const std::string said = error_.text;
     call.wait();
     EXPECT_EQ(call.status, WEIR_OK);
