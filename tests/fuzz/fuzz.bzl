@@ -6,7 +6,11 @@ load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_test")
 load("//toolchain:weir.bzl", "WARNINGS")
 
 def _instrumented_transition_impl(settings, _attr):
-    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    checks = [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize=vptr,function",  # need the C++ runtime of UBSan
+        "-fno-sanitize-recover=undefined",
+    ]
     return {
         "//command_line_option:copt": settings["//command_line_option:copt"] + [
             "-fsanitize=fuzzer-no-link",
