@@ -11,9 +11,8 @@ static weir_status read_list(
     const scaling *s, float *factors, int64_t half, bool is_long, weir_error *error
 )
 {
-    const char *const path = weir_tensor_directory_path(s->directory), *const name =
-                                                                           is_long ? "long_factor"
-                                                                                   : "short_factor";
+    const char *const path = weir_tensor_directory_path(s->directory);
+    const char *const name = is_long ? "long_factor" : "short_factor";
     char full[512];
     weir_meta list;
     if (!rope_lookup(s, full, name, NULL, &list) || list.type != WEIR_META_ARRAY ||
