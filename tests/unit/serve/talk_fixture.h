@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -72,34 +73,40 @@ class Talks : public engine_fixture::EngineServer {
     {
         EXPECT_EQ(0u, request("POST", "/tokenize", R"({"content":"a"})").find("HTTP/1.1 200"));
     }
-    /* Resets the connection. On return a server with one worker has dealt with that: the HTTP
-     * thread may take the first request before it sees the reset, but answers it after, so the
-     * worker gets the second one after what the reset caused. */
+    /* Resets the connection. On return a server with one worker, which works on none of its
+     * requests, has dealt with that: the HTTP thread gives the worker what follows from the reset,
+     * then closes its socket, and the request after that is behind it. */
     void leave(int fd) const
     {
         const struct linger reset = { 1, 0 };
         struct sockaddr_in own = {};
         socklen_t n = sizeof own;
         ASSERT_EQ(getsockname(fd, (struct sockaddr *)&own, &n), 0);
+        const int served = fd_of_peer(own.sin_port);
+        struct stat before = {}, after = {};
+        ASSERT_EQ(fstat(served, &before), 0) << "the server has no such connection";
         ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
         close(fd);
-        for (int i = 0; i < 2000 && has_peer(own.sin_port); i++) (void)poll(nullptr, 0, 5);
-        ASSERT_FALSE(has_peer(own.sin_port)) << "the reset did not arrive";
-        expect_worker();
+        const auto is_open = [&] {
+            return fstat(served, &after) == 0 && after.st_dev == before.st_dev &&
+                   after.st_ino == before.st_ino;
+        };
+        for (int i = 0; i < 2000 && is_open(); i++) (void)poll(nullptr, 0, 5);
+        ASSERT_FALSE(is_open()) << "the server did not see the reset";
         expect_worker();
     }
-    /* True if a socket of this process, which is the server's too, is connected to the port. A busy
-     * system delivers a reset after what follows it. */
-    static bool has_peer(in_port_t port)
+    /* The socket of this process, which is the server's too, that is connected to the port; -1:
+     * none. */
+    static int fd_of_peer(in_port_t port)
     {
         for (int fd = 0; fd < 1024; fd++) {
             struct sockaddr_in peer = {};
             socklen_t n = sizeof peer;
             if (getpeername(fd, (struct sockaddr *)&peer, &n) == 0 && peer.sin_family == AF_INET &&
                 peer.sin_port == port)
-                return true;
+                return fd;
         }
-        return false;
+        return -1;
     }
     double metric(const std::string &name) const
     {
