@@ -32,6 +32,25 @@ TEST_F(Pressure, ASequenceThatWasDroppedComesBackFromItsFile)
     }
 }
 
+// The file of a sequence has the rows that its window reads, of two blocks here; it is continued
+// where it ends.
+TEST_F(Pressure, ASequenceWithAWindowComesBackFromItsFile)
+{
+    settings_.clear();
+    start("../families/gemma3");
+    auto tokens = prompt(1, LONG - 5); /* and 11 of the answer: 11 x 64 + 2 */
+    const auto answer = run(tokens);
+    tokens.insert(tokens.end(), answer.begin(), answer.end());
+    const auto want = run(tokens, nullptr, false);
+    fill(2);
+    ASSERT_GT(stats().dropped_tokens, 0);
+    EXPECT_EQ(run(tokens), want);
+    EXPECT_EQ(usage_.n_cached, LONG + 6) << usage_.reuse;
+    EXPECT_EQ(stats().found_sequences, 1);
+    EXPECT_EQ(stats().save_failures, 0);
+    expect_nothing_leaks();
+}
+
 // The prompt goes on where the file ends, or leaves it in the middle; another salt does not meet
 // it.
 TEST_F(Pressure, WhatAPromptHasInCommonIsFound)
