@@ -71,13 +71,13 @@ static weir_status copy_page(
 }
 
 static weir_status copy_state(
-    void *user, void *bytes, int32_t state, size_t at, size_t n, weir_error *error
+    void *user, void *bytes, int64_t i, size_t at, size_t n, weir_error *error
 )
 {
     weir_saver *const s = user;
     weir_worker_lock(&s->worker);
     const weir_status status = refuse(s, error);
-    if (status == WEIR_OK) memcpy(bytes, (const char *)s->transfer.marks[state].state + at, n);
+    if (status == WEIR_OK) memcpy(bytes, (const char *)s->transfer.marks[i].state + at, n);
     weir_worker_unlock(&s->worker);
     return status;
 }

@@ -68,18 +68,18 @@ typedef struct weir_session_identity {
     bool takes_any_numerics;
 } weir_session_identity;
 
+/* Copies bytes [at, at + n) of part i. */
+typedef weir_status weir_session_copy(
+    void *user, void *bytes, int64_t i, size_t at, size_t n, weir_error *error
+);
+
 /* Source of a sequence's bytes that may be revoked while it is written; then ECANCELED. Bytes are
  * aligned to 4096. */
 typedef struct weir_session_source {
     /* Copies a page of weir_kv_page_stride bytes. */
     weir_status (*page)(void *user, void *bytes, int64_t block, int64_t head, weir_error *error);
-    weir_status (*state)(
-        void *user, void *bytes, int32_t state, size_t at, size_t n, weir_error *error
-    );
-    /* Copies bytes [at, at + n) of window block i of those in the file. */
-    weir_status (*window)(
-        void *user, void *bytes, int64_t i, size_t at, size_t n, weir_error *error
-    );
+    weir_session_copy *state; /* i: the state */
+    weir_session_copy *window; /* i: the window block, of those in the file */
     void *user;
     /* [weir_session_copy_bytes] for what is copied and not written yet. */
     void *memory;

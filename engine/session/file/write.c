@@ -168,19 +168,28 @@ static weir_status add_page(
     return add(w, copy, bytes);
 }
 
+/* Adds part i of those that `copy` copies, in pieces. */
+static weir_status add_copied(
+    writer *w, void *user, weir_session_copy *copy, int64_t i, size_t bytes
+)
+{
+    char *piece;
+    for (size_t at = 0; at < bytes; at += w->copy_bytes) {
+        const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
+        WEIR_TRY(next_copy(w, &piece));
+        WEIR_TRY(copy(user, piece, i, at, n, w->error));
+        WEIR_TRY(add(w, piece, n));
+    }
+    return WEIR_OK;
+}
+
 static weir_status add_state(
     writer *w, const weir_session_content *content, int32_t state, size_t bytes
 )
 {
-    char *copy;
-    if (content->source == NULL) return add(w, content->states[state].state, bytes);
-    for (size_t at = 0; at < bytes; at += w->copy_bytes) {
-        const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
-        WEIR_TRY(next_copy(w, &copy));
-        WEIR_TRY(content->source->state(content->source->user, copy, state, at, n, w->error));
-        WEIR_TRY(add(w, copy, n));
-    }
-    return WEIR_OK;
+    const weir_session_source *const source = content->source;
+    return source != NULL ? add_copied(w, source->user, source->state, state, bytes)
+                          : add(w, content->states[state].state, bytes);
 }
 
 /* Adds window block number `i` of those in the file. */
@@ -189,16 +198,9 @@ static weir_status add_window(
 )
 {
     const weir_session_windows *const windows = &content->windows;
-    char *copy;
-    if (content->source == NULL)
-        return add(w, windows->memory + (size_t)windows->blocks[i] * bytes, bytes);
-    for (size_t at = 0; at < bytes; at += w->copy_bytes) {
-        const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
-        WEIR_TRY(next_copy(w, &copy));
-        WEIR_TRY(content->source->window(content->source->user, copy, i, at, n, w->error));
-        WEIR_TRY(add(w, copy, n));
-    }
-    return WEIR_OK;
+    const weir_session_source *const source = content->source;
+    return source != NULL ? add_copied(w, source->user, source->window, i, bytes)
+                          : add(w, windows->memory + (size_t)windows->blocks[i] * bytes, bytes);
 }
 
 static weir_status end_section(writer *w, session_section *section)

@@ -57,7 +57,7 @@ struct Lender {
         return WEIR_OK;
     }
     static weir_status state(
-        void *user, void *bytes, int32_t index, size_t at, size_t n, weir_error *error
+        void *user, void *bytes, int64_t index, size_t at, size_t n, weir_error *error
     )
     {
         Lender *const self = static_cast<Lender *>(user);
