@@ -14,7 +14,7 @@ struct weir_kv_windows {
     weir_ledger *ledger;
     char *memory; /* [n_blocks, block_bytes] */
     size_t block_bytes;
-    int64_t n_heads, length, capacity; /* capacity: blocks of a table */
+    int64_t n_heads, capacity; /* capacity: blocks of a table */
     int32_t *refs; /* [n_blocks] */
     int32_t *free; /* [n_blocks] stack of n_free */
     size_t *offsets; /* [n_heads] of a head's page in a block */
@@ -155,7 +155,6 @@ weir_status weir_kv_windows_open(
                             .ledger = ledger,
                             .block_bytes = block_bytes,
                             .n_heads = weir_kv_windows_heads(spec),
-                            .length = weir_kv_windows_length(spec),
                             .capacity = capacity_of(spec),
                             .n_free = spec->n_blocks };
     const weir_status status = take_memory(w, error);
