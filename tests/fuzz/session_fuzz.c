@@ -26,8 +26,10 @@ static void read_file(const char *path, size_t size)
     );
 }
 
+/* A new file: ext4 writes one that was truncated to the disk when it is closed. */
 static void write_file(const char *path, const void *bytes, size_t size)
 {
+    (void)unlink(path);
     FILE *const file = fopen(path, "wb");
     require(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
 }

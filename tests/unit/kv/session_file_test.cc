@@ -27,8 +27,10 @@ std::string slurp(const std::string &path)
     return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
+/* A new file: ext4 waits for the disk when one with bytes is truncated and written again. */
 void write_over(const std::string &path, const std::string &bytes)
 {
+    (void)std::remove(path.c_str());
     std::ofstream(path, std::ios::binary) << bytes;
 }
 

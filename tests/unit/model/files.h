@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -21,9 +22,11 @@ inline std::string read_file(const std::string &path)
     return all.str();
 }
 
+/* A new file: ext4 waits for the disk when one with bytes is truncated and written again. */
 inline void write_file(const std::string &path, const std::string &bytes)
 {
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
+    (void)std::remove(path.c_str());
+    std::ofstream out(path, std::ios::binary);
     out << bytes;
     ASSERT_TRUE(out.good()) << path;
 }

@@ -34,8 +34,10 @@ inline std::string test_folder()
     return folder;
 }
 
+/* A new file: ext4 waits for the disk when one with bytes is truncated and written again. */
 inline void write_file(const std::string &path, const std::string &bytes)
 {
+    (void)std::remove(path.c_str());
     std::ofstream out(path, std::ios::binary);
     out << bytes;
     ASSERT_TRUE(out.good()) << path;
