@@ -2,7 +2,7 @@
 # tests/attack/run.sh - builds //engine:serve and attacks it (attack.py).
 #   tests/attack/run.sh [--only TEXT] [--long]
 set -eu
-top=$(cd "$(dirname "$0")/../.." && pwd)
-(cd "$top" && bazel build //engine:serve)
+here=$(cd "$(dirname "$0")" && pwd)
+programs=$("$here/../programs.sh")
 export PYTHONDONTWRITEBYTECODE=1
-exec python3 "$top/tests/attack/attack.py" "$top/.bazel/bin/engine/cli/serve" "$@"
+exec python3 "$here/attack.py" "$programs/serve" "$@"

@@ -5,9 +5,7 @@
 #   tests/hardening/run.sh
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-top=$(cd "$here/../.." && pwd)
-(cd "$top" && bazel build //engine:serve //engine:weir)
-bin=$top/.bazel/bin/engine/cli
+bin=$("$here/../programs.sh")
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 result=0

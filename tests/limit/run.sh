@@ -6,14 +6,14 @@
 #   tests/limit/run.sh [SECONDS] [THREADS]
 # THREADS: also with this many that compute, which may be more than there are cores.
 set -eu
-top=$(cd "$(dirname "$0")/../.." && pwd)
-(cd "$top" && bazel build //engine:serve)
-serve=$top/.bazel/bin/engine/cli/serve
-python3 "$top/tests/limit/limit.py" "$serve" --memory 64 --seconds "${1:-12}"
-python3 "$top/tests/limit/limit.py" "$serve" --memory 72 --disk 24 --seconds "${1:-12}"
-python3 "$top/tests/limit/limit.py" "$serve" --memory 80 --workers 64 --clients 64 \
+here=$(cd "$(dirname "$0")" && pwd)
+programs=$("$here/../programs.sh")
+serve=$programs/serve
+python3 "$here/limit.py" "$serve" --memory 64 --seconds "${1:-12}"
+python3 "$here/limit.py" "$serve" --memory 72 --disk 24 --seconds "${1:-12}"
+python3 "$here/limit.py" "$serve" --memory 80 --workers 64 --clients 64 \
     --seconds "${1:-12}"
 [ -z "${2:-}" ] ||
-    python3 "$top/tests/limit/limit.py" "$serve" --memory 160 --threads "$2" \
+    python3 "$here/limit.py" "$serve" --memory 160 --threads "$2" \
         --seconds "${1:-12}"
-exec python3 "$top/tests/limit/resident.py" "$serve"
+exec python3 "$here/resident.py" "$serve"

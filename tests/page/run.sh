@@ -17,9 +17,8 @@ if ! command -v chromium >/dev/null; then
     exit 0
 fi
 if [ $# -lt 1 ]; then
-    top=$(cd "$here/../.." && pwd)
-    (cd "$top" && bazel build //engine:serve)
-    set -- "$top/.bazel/bin/engine/cli/serve"
+    programs=$("$here/../programs.sh")
+    set -- "$programs/serve"
 fi
 
 work=$(mktemp -d)

@@ -11,9 +11,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 slow=no
 if [ "${1:-}" = --slow ]; then slow=yes; shift; fi
 if [ $# -lt 1 ]; then
-    top=$(cd "$here/../.." && pwd)
-    (cd "$top" && bazel build //engine:serve)
-    set -- "$top/.bazel/bin/engine/cli/serve"
+    programs=$("$here/../programs.sh")
+    set -- "$programs/serve"
 fi
 
 venv=${WEIR_WIRE_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/wire-venv}
