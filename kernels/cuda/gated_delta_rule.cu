@@ -189,6 +189,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto *args = static_cast<const weir_gated_delta_rule_args *>(op_args);
     if (caps->cuda_capability < 80) return "needs sm_80";
+    if (args->channel_decay) return "one decay per head";
     return args->key_dim > 256 ? "key_dim > 256" : nullptr;
 }
 

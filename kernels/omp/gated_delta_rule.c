@@ -1,6 +1,7 @@
-/* kernels/omp/gated_delta_rule.c - the gated delta rule (Yang et al. 2024) as a scan over tokens:
- * every sum over key_dim has a fixed order, so any cut into calls gives the same bits. Unit:
- * (segment, V head, one or two tiles of 16 value dimensions) (docs/kernels.md). */
+/* kernels/omp/gated_delta_rule.c - the gated delta rule (Yang et al. 2024; decays of channels: Kimi
+ * Team 2025) as a scan over tokens: every sum over key_dim has a fixed order, so any cut into calls
+ * gives the same bits. Unit: (segment, V head, one or two tiles of 16 value dimensions)
+ * (docs/kernels.md). */
 #include "kernels/omp/delta.h"
 
 enum {
@@ -30,7 +31,8 @@ typedef struct team_memory {
 } team_memory;
 
 typedef struct delta_row {
-    const float *q, *k, *next_k, *v;
+    const float *q, *k, *v;
+    const float *decays, *next_k; /* next_k: times the next decays, if channels have them */
     float *out;
     float decay, beta, k_scale, q_scale;
 } delta_row;
@@ -71,12 +73,12 @@ predict(const float *state, const float *k, int64_t key_dim, const int tiles, in
     return total;
 }
 
-/* S <- decay S + k d^T; out = S^T q and, if there is a next row, next = S^T next_k: this thread's
- * share of key_dim. A row loads and stores the state once: 4 multiply-adds per element. One row: 8
- * bytes per element and call, bound by memory. */
+/* S <- decay S + k d^T, the decay of the head or, by_channel, of each row of S; out = S^T q and, if
+ * there is a next row, next = S^T next_k: this thread's share of key_dim. The state is loaded and
+ * stored once: 4 multiply-adds per element; one row: 8 bytes per element, bound by memory. */
 WEIR_INLINE void update(
     float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out, delta_lanes *next,
-    int64_t key_dim, const int tiles, const bool has_next, int tid
+    int64_t key_dim, const int tiles, const bool by_channel, const bool has_next, int tid
 )
 {
     lane_float out_sum[UNIT_TILES][TILE_VECTORS][CHAINS],
@@ -92,13 +94,14 @@ WEIR_INLINE void update(
         UNROLL
         for (int c = 0; c < CHAINS; c++) {
             const lane_float key = (lane_float)row->k[i + c], query = (lane_float)row->q[i + c];
-            const lane_float next_key = (lane_float)(has_next ? row->next_k[i + c] : 0.0f);
+            const lane_float next_key = (lane_float)(has_next ? row->next_k[i + c] : 0.0f),
+                             decay = (lane_float)(by_channel ? row->decays[i + c] : row->decay);
             UNROLL
             for (int n = 0; n < tiles; n++) {
                 UNROLL
                 for (int v = 0; v < TILE_VECTORS; v++) {
                     float *const at = state + (n * key_dim + i + c) * TILE + lane_of(v, tid);
-                    const lane_float x = lane_fma(key, d->x[n][v], lane_load(at) * row->decay);
+                    const lane_float x = lane_fma(key, d->x[n][v], lane_load(at) * decay);
                     lane_store(at, x);
                     out_sum[n][v][c] = lane_fma(x, query, out_sum[n][v][c]);
                     if (has_next) next_sum[n][v][c] = lane_fma(x, next_key, next_sum[n][v][c]);
@@ -142,11 +145,12 @@ WEIR_INLINE void add_shares(
 }
 
 /* One row: d = beta * (v - decay * k_scale * (S^T k)); S <- decay * S + (k_scale * d) k^T;
- * out = q_scale * (S^T q). `predicted` is S^T k on entry and S^T next_k on return. `width`: value
- * dimensions of the unit's tiles that exist. */
+ * out = q_scale * (S^T q). `predicted` is S^T k on entry and S^T next_k on return; by_channel k
+ * and next_k are times their decays there, and decay is 1. `width`: value dimensions of the unit's
+ * tiles that exist. */
 WEIR_INLINE void step(
     team_memory *team, float *state, const delta_row *row, delta_lanes *predicted, int64_t key_dim,
-    int64_t width, int parity, const int tiles, const bool has_next, int tid
+    int64_t width, int parity, const int tiles, const bool by_channel, const bool has_next, int tid
 )
 {
     delta_lanes d, out;
@@ -160,7 +164,7 @@ WEIR_INLINE void step(
             d.x[n][v] = error * (row->beta * row->k_scale);
         }
     }
-    update(state, row, &d, &out, predicted, key_dim, tiles, has_next, tid);
+    update(state, row, &d, &out, predicted, key_dim, tiles, by_channel, has_next, tid);
     add_shares(team, &out, predicted, parity, tid);
     if (tid >= LANE_GROUP) return;
     UNROLL
@@ -176,12 +180,15 @@ WEIR_INLINE void step(
 /* The rows of a unit; pointers are to the first row of the segment. */
 typedef struct delta_unit {
     const float *q, *k, *v;
+    const float *decays, *seen_k; /* seen_k: what S is multiplied by before a row; see `step` */
     const delta_factors *factors;
     float *out, *state;
-    int64_t n_rows, qkv_stride, out_stride, factor_stride, key_dim, width;
+    int64_t n_rows, qkv_stride, seen_stride, out_stride, factor_stride, key_dim, width;
 } delta_unit;
 
-WEIR_INLINE void scan(team_memory *team, const delta_unit *unit, const int tiles, int tid)
+WEIR_INLINE void scan(
+    team_memory *team, const delta_unit *unit, const int tiles, const bool by_channel, int tid
+)
 {
     const int64_t key_dim = unit->key_dim;
     float *const state = LANE_THREADS == 1 ? unit->state : team->state;
@@ -193,14 +200,15 @@ WEIR_INLINE void scan(team_memory *team, const delta_unit *unit, const int tiles
                     lane_load(unit->state + i * TILE + lane_of(v, tid))
                 );
     }
-    delta_lanes predicted = predict(state, unit->k, key_dim, tiles, tid), none = predicted;
+    delta_lanes predicted = predict(state, unit->seen_k, key_dim, tiles, tid), none = predicted;
     add_shares(team, &none, &predicted, 1, tid);
     for (int64_t r = 0; r < unit->n_rows; r++) {
         const delta_factors *const f = unit->factors + r * unit->factor_stride;
         const delta_row row = { .q = unit->q + r * unit->qkv_stride,
                                 .k = unit->k + r * unit->qkv_stride,
-                                .next_k = unit->k + (r + 1) * unit->qkv_stride,
                                 .v = unit->v + r * unit->qkv_stride,
+                                .decays = by_channel ? unit->decays + r * unit->seen_stride : NULL,
+                                .next_k = unit->seen_k + (r + 1) * unit->seen_stride,
                                 .out = unit->out + r * unit->out_stride,
                                 .decay = f->decay,
                                 .beta = f->beta,
@@ -208,11 +216,13 @@ WEIR_INLINE void scan(team_memory *team, const delta_unit *unit, const int tiles
                                 .q_scale = f->q_scale };
         if (r + 1 < unit->n_rows)
             step(
-                team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, true, tid
+                team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles,
+                by_channel, true, tid
             );
         else
             step(
-                team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, false, tid
+                team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles,
+                by_channel, false, tid
             );
     }
     if (LANE_THREADS > 1) {
@@ -235,7 +245,10 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     return args->key_dim % 2 == 0 ? NULL : "key_dim is odd";
 }
 
-static size_t scratch(const void *op_args) { return delta_factor_bytes(op_args); }
+static size_t scratch(const void *op_args)
+{
+    return delta_factor_bytes(op_args) + delta_channel_bytes(op_args);
+}
 
 static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, const void *op_args)
 {
@@ -255,9 +268,10 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
     const weir_recurrent_segment *const segments = args->segments;
     const int64_t n_k_heads = args->n_k_heads, key_dim = args->key_dim, value_dim = args->value_dim,
                   qkv_stride = args->qkv_stride;
-    const bool tiled_heads = args->tiled_heads;
+    const bool tiled_heads = args->tiled_heads, by_channel = args->channel_decay;
+    const float *const channels = delta_channels(args, factors);
 
-    TEAMS(n_units, out, factors, q, k, v, segments)
+    TEAMS(n_units, out, factors, channels, q, k, v, segments)
     {
         team_memory team;
         TEAM_LANES
@@ -265,24 +279,35 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
             const weir_recurrent_segment *const segment = segments + u / (n_v_heads * groups);
             const int64_t h = u / groups % n_v_heads, tile = u % groups * unit_tiles,
                           row = segment->first_row;
-            const int64_t m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
+            const int64_t m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads),
+                          own = (row * n_v_heads + h) * 2 * key_dim;
+            const float *const key = k + row * qkv_stride + m * key_dim;
             const delta_unit unit = { .q = q + row * qkv_stride + m * key_dim,
-                                      .k = k + row * qkv_stride + m * key_dim,
+                                      .k = key,
                                       .v = v + row * qkv_stride + h * value_dim + tile * TILE,
-                                      .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
+                                      .decays = by_channel ? channels + own : NULL,
+                                      .seen_k = by_channel ? channels + own + key_dim : key,
                                       .factors = factors + row * n_v_heads + h,
+                                      .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
                                       .state = segment->state + (h * tiles + tile) * key_dim * TILE,
                                       .n_rows = segment->n_rows,
                                       .qkv_stride = qkv_stride,
+                                      .seen_stride =
+                                          by_channel ? n_v_heads * 2 * key_dim : qkv_stride,
                                       .out_stride = n_v_heads * value_dim,
                                       .factor_stride = n_v_heads,
                                       .key_dim = key_dim,
                                       .width = value_dim - tile * TILE };
             if (unit.n_rows <= 0) continue;
-            if (UNIT_TILES == 2 && tile + 1 < tiles)
-                scan(&team, &unit, UNIT_TILES, lane_thread());
+            const bool is_whole = UNIT_TILES == 2 && tile + 1 < tiles;
+            if (is_whole && by_channel)
+                scan(&team, &unit, UNIT_TILES, true, lane_thread());
+            else if (is_whole)
+                scan(&team, &unit, UNIT_TILES, false, lane_thread());
+            else if (by_channel)
+                scan(&team, &unit, 1, true, lane_thread());
             else
-                scan(&team, &unit, 1, lane_thread());
+                scan(&team, &unit, 1, false, lane_thread());
         }
     }
     return WEIR_OK;

@@ -336,12 +336,20 @@ static size_t scratch(const void *op_args)
            (size_t)(count_records(args) * record_floats(args->key_dim)) * sizeof(float);
 }
 
+static const char *reject(const weir_caps *caps, const void *op_args)
+{
+    const weir_gated_delta_rule_args *const args = op_args;
+    (void)caps;
+    return args->channel_decay ? "one decay per head" : NULL;
+}
+
 static weir_status WEIR_K(gated_delta_rule_chunk)(
     const weir_kernel_context *context, const void *op_args
 )
 {
     const weir_gated_delta_rule_args *const args = op_args;
     if (!delta_shape_ok(args) || context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
+    if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     const int64_t n_records = count_records(args);
     if (n_records <= 0) return WEIR_OK;
     delta_factors *const factors = context->scratch;
@@ -400,6 +408,7 @@ const weir_kernel WEIR_K_ROW(gated_delta_rule_chunk) = {
     .name = WEIR_K_NAME("gated_delta_rule.chunk"),
     .atol = 1e-5,
     .rtol = 2e-5,
+    .reject = reject,
     .scratch = scratch,
     .run = WEIR_K(gated_delta_rule_chunk),
 };

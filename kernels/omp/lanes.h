@@ -419,6 +419,12 @@ WEIR_INLINE float lane_log(float x)
         (((z * (1.0f / 9.0f) + 1.0f / 7.0f) * z + 0.2f) * z + 1.0f / 3.0f) * z + 1.0f;
     return (float)exponent * 0.69314718f + 2.0f * s * series;
 }
+/* ln(1 + e^x). ln(w) u / (w - 1), w = 1 + u rounded, loses no digits of a small u. */
+WEIR_INLINE float lane_softplus(float x)
+{
+    const float u = lane_exp(x), w = 1.0f + u, y = lane_log(w) * u / (w - 1.0f);
+    return x > 20.0f ? x : w == 1.0f ? u : y;
+}
 WEIR_INLINE float lane_sigmoid(float x) { return 1.0f / (1.0f + lane_exp(-x)); }
 WEIR_INLINE float lane_silu(float x) { return x / (1.0f + lane_exp(-x)); }
 /* For any angle up to 1e9, to 1e-7: f32 range reduction loses all digits beyond some thousands, so

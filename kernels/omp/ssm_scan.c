@@ -30,13 +30,6 @@ typedef struct ssm_unit {
 } ssm_unit;
 
 #pragma omp declare target
-/* ln(1 + e^x). ln(w) u / (w - 1), w = 1 + u rounded, loses no digits of a small u. */
-WEIR_INLINE float softplus(float x)
-{
-    const float u = lane_exp(x), w = 1.0f + u, y = lane_log(w) * u / (w - 1.0f);
-    return x > 20.0f ? x : w == 1.0f ? u : y;
-}
-
 WEIR_INLINE void factor_row(
     ssm_factors *factors, const float *dt, const float *dt_bias, const float *a_neg,
     int64_t n_heads, float dt_min, float dt_max, int tid
@@ -44,7 +37,7 @@ WEIR_INLINE void factor_row(
 {
     LANES
     for (int64_t h = tid; h < n_heads; h += LANE_THREADS) {
-        const float x = softplus(dt[h] + dt_bias[h]), least = x < dt_min ? dt_min : x,
+        const float x = lane_softplus(dt[h] + dt_bias[h]), least = x < dt_min ? dt_min : x,
                     step = least > dt_max ? dt_max : least;
         factors[h].step = step;
         factors[h].decay = lane_exp(a_neg[h] * step);

@@ -1,6 +1,6 @@
-/* kernels/ref/gated_delta_rule.c - the recurrence of Gated DeltaNet (Yang et al. 2024; formula in
- * kernels/abi/ops/recurrent.h), one token, head and column at a time. The state is f32 between
- * tokens, as everywhere; sums within a token are in double. */
+/* kernels/ref/gated_delta_rule.c - the recurrence of Gated DeltaNet (Yang et al. 2024) and of Kimi
+ * Delta Attention (formula in kernels/abi/ops/recurrent.h), one token, head and column at a time.
+ * The state is f32 between tokens, as everywhere; sums within a token are in double. */
 #include <math.h>
 
 #include "kernels/ref/row.h"
@@ -8,8 +8,9 @@
 /* Values of one token and V head that the columns of the state share. */
 typedef struct ref_token {
     const float *q, *k;
+    const float *a, *dt_bias; /* with channel_decay [key_dim], otherwise NULL */
     int64_t key_dim;
-    double q_scale, k_scale, decay, beta;
+    double q_scale, k_scale, a_neg, decay, beta;
 } ref_token;
 
 static double inverse_norm(const float *x, int64_t n)
@@ -19,20 +20,39 @@ static double inverse_norm(const float *x, int64_t n)
     return 1.0 / sqrt(sum + 1e-6);
 }
 
+/* exp(g) */
+static double decay_of(double a_neg, float a, float dt_bias)
+{
+    const double x = (double)a + (double)dt_bias, softplus = x > 20.0 ? x : log1p(exp(x));
+    return exp(a_neg * softplus);
+}
+
 static ref_token token_of(const weir_gated_delta_rule_args *args, int64_t row, int64_t head)
 {
     const int64_t k_head =
         args->tiled_heads ? head % args->n_k_heads : head / (args->n_v_heads / args->n_k_heads);
     const int64_t at = row * args->qkv_stride + k_head * args->key_dim,
                   gate = row * args->ab_stride + head;
-    const double x = (double)args->a[gate] + (double)args->dt_bias[head],
-                 softplus = x > 20.0 ? x : log1p(exp(x));
-    ref_token token = { .q = args->q + at, .k = args->k + at, .key_dim = args->key_dim };
+    ref_token token = { .q = args->q + at,
+                        .k = args->k + at,
+                        .key_dim = args->key_dim,
+                        .a_neg = (double)args->a_neg[head] };
     token.q_scale = inverse_norm(token.q, args->key_dim) / sqrt((double)args->key_dim);
     token.k_scale = inverse_norm(token.k, args->key_dim);
-    token.decay = exp((double)args->a_neg[head] * softplus);
     token.beta = 1.0 / (1.0 + exp(-(double)args->b[gate]));
+    if (args->channel_decay) {
+        token.a = args->a + gate * args->key_dim;
+        token.dt_bias = args->dt_bias + head * args->key_dim;
+    } else {
+        token.decay = decay_of(token.a_neg, args->a[gate], args->dt_bias[head]);
+    }
     return token;
+}
+
+/* The decay of row i of the state. */
+static double decay_at(const ref_token *token, int64_t i)
+{
+    return token->a != NULL ? decay_of(token->a_neg, token->a[i], token->dt_bias[i]) : token->decay;
 }
 
 /* Column `state` [key_dim], 16 apart: decay, correct towards v, read. */
@@ -40,11 +60,11 @@ static float step_column(float *state, const ref_token *token, float v)
 {
     double predicted = 0.0, out = 0.0;
     for (int64_t i = 0; i < token->key_dim; i++)
-        predicted += (double)state[i * WEIR_DELTA_LANES] * token->decay * (double)token->k[i] *
-                     token->k_scale;
+        predicted += (double)state[i * WEIR_DELTA_LANES] * decay_at(token, i) *
+                     (double)token->k[i] * token->k_scale;
     const double delta = token->beta * ((double)v - predicted);
     for (int64_t i = 0; i < token->key_dim; i++) {
-        const double updated = (double)state[i * WEIR_DELTA_LANES] * token->decay +
+        const double updated = (double)state[i * WEIR_DELTA_LANES] * decay_at(token, i) +
                                (double)token->k[i] * token->k_scale * delta;
         state[i * WEIR_DELTA_LANES] = (float)updated;
         out += updated * (double)token->q[i] * token->q_scale;

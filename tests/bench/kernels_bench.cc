@@ -83,11 +83,12 @@ void coda_write(
     std::free(memory);
 }
 
-void delta(benchmark::State &state, const weir_kernel &kernel, int32_t rows)
+void delta(benchmark::State &state, const weir_kernel &kernel, int32_t rows, bool by_channel)
 {
     const int64_t k_heads = 16, v_heads = 16, dim = 128, stride = (2 * k_heads + v_heads) * dim;
-    const Floats qkv = noise((size_t)(rows * stride)), ab = noise((size_t)(rows * 2 * v_heads)),
-                 bias = noise((size_t)v_heads);
+    const int64_t decays = by_channel ? v_heads * dim : v_heads;
+    const Floats qkv = noise((size_t)(rows * stride)), a = noise((size_t)(rows * decays)),
+                 b = noise((size_t)(rows * v_heads)), bias = noise((size_t)decays);
     const Floats a_neg((size_t)v_heads, -0.5f);
     Floats out((size_t)(rows * v_heads * dim)), memory((size_t)(v_heads * dim * dim));
     weir_recurrent_segment segment = { nullptr, memory.data(), 0, rows };
@@ -95,8 +96,8 @@ void delta(benchmark::State &state, const weir_kernel &kernel, int32_t rows)
                                               qkv.data(),
                                               qkv.data() + k_heads * dim,
                                               qkv.data() + 2 * k_heads * dim,
-                                              ab.data(),
-                                              ab.data() + v_heads,
+                                              a.data(),
+                                              b.data(),
                                               a_neg.data(),
                                               bias.data(),
                                               &segment,
@@ -106,8 +107,9 @@ void delta(benchmark::State &state, const weir_kernel &kernel, int32_t rows)
                                               dim,
                                               dim,
                                               stride,
-                                              2 * v_heads,
-                                              false };
+                                              v_heads,
+                                              false,
+                                              by_channel };
     repeat(state, kernel, &args);
     rate(
         state, rows == 1 ? 8.0 * (double)memory.size() : 0,
@@ -212,9 +214,11 @@ void add_all()
     }
     for (int32_t rows : { 1, 512 }) {
         add("delta/scan/" + std::to_string(rows),
-            [=](auto &state) { delta(state, WEIR_BEST(gated_delta_rule), rows); });
+            [=](auto &state) { delta(state, WEIR_BEST(gated_delta_rule), rows, false); });
+        add("delta/channels/" + std::to_string(rows),
+            [=](auto &state) { delta(state, WEIR_BEST(gated_delta_rule), rows, true); });
         add("delta/chunk/" + std::to_string(rows),
-            [=](auto &state) { delta(state, WEIR_BEST(gated_delta_rule_chunk), rows); });
+            [=](auto &state) { delta(state, WEIR_BEST(gated_delta_rule_chunk), rows, false); });
         add("rmsnorm/" + std::to_string(rows), [=](auto &state) { rmsnorm(state, rows, 4096); });
         add("glu/" + std::to_string(rows), [=](auto &state) { glu(state, rows, 12288); });
         add("conv1d/" + std::to_string(rows), [=](auto &state) { conv1d(state, rows); });

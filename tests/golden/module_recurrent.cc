@@ -139,7 +139,8 @@ struct DeltaInput {
                                                       d.value_dim,
                                                       d.stride(),
                                                       2 * d.v_heads,
-                                                      d.tiled };
+                                                      d.tiled,
+                                                      false };
             if (!row->run(&args)) return false;
         }
         return true;

@@ -50,6 +50,7 @@ struct Delta {
     int64_t n_k_heads, n_v_heads, key_dim, value_dim;
     bool tiled = false;
     int64_t pad = 0;
+    bool by_channel = false;
 };
 
 // Lanes of a head past `width` are zero, as the contracts say; both ops have 16 lanes, each with
@@ -71,20 +72,22 @@ Case gated_delta_rule(Spans spans, Delta d)
     const int64_t state = d.n_v_heads * tiles * d.key_dim * WEIR_DELTA_LANES;
     return {
         label("gated_delta_rule", { d.n_k_heads, d.n_v_heads, d.key_dim, d.value_dim, d.pad }) +
-            (d.tiled ? "_tiled" : "") + text_of(spans),
+            (d.tiled ? "_tiled" : "") + (d.by_channel ? "_channels" : "") + text_of(spans),
         [=](Builder &b, bool) {
             auto *args = b.one<weir_gated_delta_rule_args>();
             const int64_t q_width = d.n_k_heads * d.key_dim,
                           stride = 2 * q_width + d.n_v_heads * d.value_dim + d.pad;
-            const int64_t ab = 2 * d.n_v_heads + d.pad;
+            const int64_t ab = 2 * d.n_v_heads + d.pad, n_decays = d.by_channel ? d.key_dim : 1;
             float *qkv = b.input((size_t)(rows * stride)),
                   *gates = b.input((size_t)(rows * ab), Fill::Normal, 2);
             auto *a_neg = b.array<float>((size_t)d.n_v_heads);
             for (int64_t h = 0; h < d.n_v_heads; h++) a_neg[h] = -std::exp(b.normal());
             args->out = b.output((size_t)(rows * d.n_v_heads * d.value_dim));
-            args->q = qkv, args->k = qkv + q_width, args->v = qkv + 2 * q_width, args->a = gates,
+            args->q = qkv, args->k = qkv + q_width, args->v = qkv + 2 * q_width;
+            args->a =
+                d.by_channel ? b.input((size_t)(rows * ab * n_decays), Fill::Normal, 2) : gates;
             args->b = gates + d.n_v_heads;
-            args->a_neg = a_neg, args->dt_bias = b.input((size_t)d.n_v_heads);
+            args->a_neg = a_neg, args->dt_bias = b.input((size_t)(d.n_v_heads * n_decays));
             auto *segments = recurrent_segments(b, spans, 1, state);
             for (size_t s = 0; s < spans.size(); s++)
                 clear_unused_lanes(segments[s].state, d.n_v_heads, d.value_dim, d.key_dim);
@@ -92,7 +95,7 @@ Case gated_delta_rule(Spans spans, Delta d)
             args->n_k_heads = d.n_k_heads;
             args->n_v_heads = d.n_v_heads, args->key_dim = d.key_dim, args->value_dim = d.value_dim,
             args->qkv_stride = stride;
-            args->ab_stride = ab, args->tiled_heads = d.tiled;
+            args->ab_stride = ab, args->tiled_heads = d.tiled, args->channel_decay = d.by_channel;
             return args;
         },
         { (double)state * 8 * (double)spans.size(), (double)(rows * state) * 7 }
@@ -166,7 +169,10 @@ std::vector<Case> recurrent_cases(weir_op op)
                  gated_delta_rule({ { 1, 0 }, { 5, 0 }, { 2, 0 } }, { 2, 4, 128, 128, true, 8 }),
                  gated_delta_rule({ { 9, 0 } }, { 2, 6, 64, 64, false, 3 }),
                  gated_delta_rule({ { 4, 0 } }, { 1, 2, 32, 24 }),
-                 gated_delta_rule({ { 3, 0 } }, { 1, 1, 16, 8, true }) };
+                 gated_delta_rule({ { 3, 0 } }, { 1, 1, 16, 8, true }),
+                 gated_delta_rule({ { 1, 0 } }, { 4, 4, 128, 128, false, 0, true }),
+                 gated_delta_rule({ { 40, 0 } }, { 2, 2, 64, 64, false, 0, true }),
+                 gated_delta_rule({ { 1, 0 }, { 5, 0 } }, { 2, 4, 32, 24, true, 3, true }) };
     case WEIR_OP_SSM_SCAN:
         return { ssm_scan({ { 1, 0 } }, { 4, 1, 64, 128 }),
                  ssm_scan({ { 70, 0 } }, { 4, 2, 64, 128 }),
@@ -185,7 +191,9 @@ std::vector<Case> recurrent_benches(weir_op op)
     case WEIR_OP_CONV1D: return { conv1d({ { 1, 0 } }, 6144, 4), conv1d({ { 512, 0 } }, 6144, 4) };
     case WEIR_OP_GATED_DELTA_RULE:
         return { gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128 }),
-                 gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128 }) };
+                 gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128 }),
+                 gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128, false, 0, true }),
+                 gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128, false, 0, true }) };
     case WEIR_OP_SSM_SCAN:
         return { ssm_scan({ { 1, 0 } }, { 48, 1, 64, 128 }),
                  ssm_scan({ { 512, 0 } }, { 48, 1, 64, 128 }) };

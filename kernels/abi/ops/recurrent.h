@@ -50,8 +50,11 @@ static inline void weir_conv1d_marshal(weir_marshaller *m, weir_conv1d_args *arg
  *   q = q / sqrt(|q|^2 + 1e-6) * key_dim^-0.5,  k = k / sqrt(|k|^2 + 1e-6),  beta = sigmoid(b),
  *   g = a_neg * softplus(a + dt_bias)
  *   S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  out = S^T q
+ * With channel_decay (Kimi Delta Attention, Kimi Team 2025) a, dt_bias and g have an element for
+ * each channel of the key: S[i][:] <- exp(g[i]) S[i][:].
  * shapes  : q, k [T, Hk, key_dim], v [T, Hv, value_dim] inside rows of qkv_stride; a, b [T, Hv]
- *           with ab_stride; a_neg, dt_bias [Hv]; out [T, Hv, value_dim] contiguous
+ *           with ab_stride; a_neg, dt_bias [Hv]; out [T, Hv, value_dim] contiguous;
+ *           channel_decay: a [T, Hv, key_dim] with ab_stride * key_dim, dt_bias [Hv, key_dim]
  * state   : S[i][j] (i < key_dim, j < value_dim) of head h at
  *           ((h * tiles + j / 16) * key_dim + i) * 16 + j % 16, tiles = ceil(value_dim / 16); lanes
  *           past value_dim are zero
@@ -64,7 +67,7 @@ typedef struct weir_gated_delta_rule_args {
     const float *q, *k, *v, *a, *b, *a_neg, *dt_bias;
     const weir_recurrent_segment *segments;
     int64_t n_segments, n_k_heads, n_v_heads, key_dim, value_dim, qkv_stride, ab_stride;
-    bool tiled_heads;
+    bool tiled_heads, channel_decay;
 } weir_gated_delta_rule_args;
 
 static inline bool weir_gated_delta_rule_is_valid(const weir_gated_delta_rule_args *args)

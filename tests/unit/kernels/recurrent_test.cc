@@ -93,11 +93,12 @@ TEST(Conv1d, ShapesAndSegments)
 // ---- gated delta rule ---------------------------------------------------------------------------
 struct Delta {
     int64_t k_heads, v_heads, key_dim, value_dim;
-    bool tiled = false;
+    bool tiled = false, by_channel = false;
 
     int64_t tiles() const { return (value_dim + 15) / 16; }
     int64_t stride() const { return 2 * k_heads * key_dim + v_heads * value_dim; }
     size_t state_floats() const { return (size_t)(v_heads * tiles() * key_dim * 16); }
+    int64_t decays() const { return by_channel ? key_dim : 1; } // of a head
 };
 
 // [Hv, dk, dv] to the layout of the state, and back.
@@ -114,13 +115,16 @@ Floats to_state(const Delta &d, const Floats &plain)
 
 struct DeltaInput {
     Floats qkv, ab, a_neg, dt_bias; // ab: [T, 2, Hv]
+    Floats a = {}; // of channels: [T, 2, Hv, key_dim], of which the first half of a row is read
 };
 
 DeltaInput random_input(const Delta &d, int32_t rows, uint32_t seed)
 {
     DeltaInput in = { random_floats((size_t)(rows * d.stride()), seed),
                       random_floats((size_t)(rows * 2 * d.v_heads), seed + 1, 2),
-                      Floats((size_t)d.v_heads), random_floats((size_t)d.v_heads, seed + 2) };
+                      Floats((size_t)d.v_heads),
+                      random_floats((size_t)(d.v_heads * d.decays()), seed + 2) };
+    if (d.by_channel) in.a = random_floats(in.ab.size() * (size_t)d.key_dim, seed + 3, 2);
     for (size_t h = 0; h < in.a_neg.size(); h++) in.a_neg[h] = -0.05f * (float)(1 + h % 7);
     return in;
 }
@@ -135,7 +139,7 @@ weir_gated_delta_rule_args args_of(
              qkv,
              qkv + d.k_heads * d.key_dim,
              qkv + 2 * d.k_heads * d.key_dim,
-             in.ab.data(),
+             d.by_channel ? in.a.data() : in.ab.data(),
              in.ab.data() + d.v_heads,
              in.a_neg.data(),
              in.dt_bias.data(),
@@ -147,7 +151,15 @@ weir_gated_delta_rule_args args_of(
              d.value_dim,
              d.stride(),
              2 * d.v_heads,
-             d.tiled };
+             d.tiled,
+             d.by_channel };
+}
+
+bool accepts(const weir_kernel &kernel, const Delta &d)
+{
+    weir_gated_delta_rule_args args = {};
+    args.key_dim = d.key_dim, args.channel_decay = d.by_channel;
+    return kernel.reject == nullptr || kernel.reject(nullptr, &args) == nullptr;
 }
 
 struct DeltaResult {
@@ -278,13 +290,16 @@ TEST(GatedDeltaRule, OmpMatchesRef)
 {
     for (const Delta &d :
          { Delta{ 1, 1, 2, 1 }, Delta{ 2, 4, 16, 24, true }, Delta{ 2, 6, 64, 64 },
-           Delta{ 2, 2, 128, 128 }, Delta{ 1, 3, 30, 40 }, Delta{ 1, 2, 256, 48, true } }) {
+           Delta{ 2, 2, 128, 128 }, Delta{ 1, 3, 30, 40 }, Delta{ 1, 2, 256, 48, true },
+           Delta{ 1, 1, 2, 1, false, true }, Delta{ 2, 4, 16, 24, true, true },
+           Delta{ 2, 2, 64, 32, false, true }, Delta{ 1, 3, 30, 40, false, true } }) {
         for (int32_t n : { 1, 5, 63, 64, 65, 130 }) {
             const DeltaInput in = random_input(d, n, (uint32_t)n);
             Floats start =
                 to_state(d, random_floats((size_t)(d.v_heads * d.key_dim * d.value_dim), 9));
             const DeltaResult want = delta(weir_kernel_ref_gated_delta_rule, d, in, start, { n });
             for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
+                if (!accepts(*kernel, d)) continue;
                 const DeltaResult r = delta(*kernel, d, in, start, { n });
                 const std::string what = kernel->name + (" dims " + std::to_string(d.key_dim)) +
                                          "," + std::to_string(d.value_dim) + " rows " +
@@ -296,9 +311,33 @@ TEST(GatedDeltaRule, OmpMatchesRef)
     }
 }
 
-TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
+/* Channels with the same decay are a head with it; only the scan has decays of channels. */
+TEST(GatedDeltaRule, EqualDecaysOfChannelsAreThatOfAHead)
 {
-    const Delta d = { 2, 4, 32, 72 };
+    const Delta head = { 2, 4, 32, 24, true }, channels = { 2, 4, 32, 24, true, true };
+    const DeltaInput in = random_input(head, 50, 5);
+    DeltaInput wide = in;
+    wide.a.clear();
+    wide.dt_bias.clear();
+    for (const float a : in.ab) wide.a.insert(wide.a.end(), 32, a);
+    for (const float bias : in.dt_bias) wide.dt_bias.insert(wide.dt_bias.end(), 32, bias);
+    const Floats start = to_state(head, random_floats((size_t)(4 * 32 * 24), 6));
+    for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
+        const bool is_scan = std::string(kernel->name).find(".chunk.") == std::string::npos;
+        ASSERT_EQ(accepts(*kernel, channels), is_scan) << kernel->name;
+        if (!is_scan) continue;
+        const DeltaResult want = delta(*kernel, head, in, start, { 50 }),
+                          got = delta(*kernel, channels, wide, start, { 50 });
+        expect_close(got.out, want.out, 1e-5, 2e-5, kernel->name);
+        expect_close(got.state, want.state, 1e-5, 2e-5, kernel->name);
+    }
+}
+
+class DeltaScan : public ::testing::TestWithParam<bool> {};
+
+TEST_P(DeltaScan, BitsDoNotDependOnCutsOrBatch)
+{
+    const Delta d = { 2, 4, 32, 72, false, GetParam() };
     const DeltaInput in = random_input(d, 40, 5);
     const Floats start = to_state(d, random_floats((size_t)(4 * 32 * 72), 6));
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
@@ -328,9 +367,9 @@ TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
 
 // In one key head, and so in the value heads that read it: the others have the bits they have
 // without it.
-TEST(GatedDeltaRule, GarbageStaysInItsHeads)
+TEST_P(DeltaScan, GarbageStaysInItsHeads)
 {
-    const Delta d = { 2, 4, 32, 32 };
+    const Delta d = { 2, 4, 32, 32, false, GetParam() };
     const DeltaInput clean = random_input(d, 70, 5);
     DeltaInput in = clean;
     const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
@@ -341,7 +380,10 @@ TEST(GatedDeltaRule, GarbageStaysInItsHeads)
     }
     for (size_t i = 0; i < in.ab.size(); i += 13)
         if (is_first(i, 4)) in.ab[i] = bad[i % 5];
+    for (size_t i = 0; i < in.a.size(); i += 131)
+        if (is_first(i, 128)) in.a[i] = bad[i % 5];
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
+        if (!accepts(*kernel, d)) continue;
         const Floats start(d.state_floats(), 0);
         const DeltaResult want = delta(*kernel, d, clean, start, { 70 }),
                           got = delta(*kernel, d, in, start, { 70 });
@@ -361,6 +403,10 @@ TEST(GatedDeltaRule, GarbageStaysInItsHeads)
         )) << kernel->name;
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(Decays, DeltaScan, ::testing::Bool(), [](const auto &info) {
+    return info.param ? "OfChannels" : "OfHeads";
+});
 
 } // namespace
 } // namespace weir_test
