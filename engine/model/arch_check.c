@@ -34,6 +34,9 @@ static const member mask_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                     { "set", FORM_TEXT, NEEDED },
                                     { "unset", FORM_TEXT, ONCE },
                                     { 0 } };
+static const member list_keys[] = {
+    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "set", FORM_TEXT, NEEDED }, { 0 }
+};
 static const member types_keys[] = {
     { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 }
 };
@@ -224,6 +227,23 @@ static weir_status check_masks(const checker *c, const weir_toml_node *node)
     return WEIR_OK;
 }
 
+static weir_status check_lists(const checker *c, const weir_toml_node *node)
+{
+    const size_t n = weir_toml_type_of(node) == WEIR_TOML_ARRAY ? weir_toml_size(node) : 0;
+    char at[2 * TEXT_LENGTH];
+    if (n == 0 || n > MAX_NAMES)
+        return weir_error_set(
+            c->error, WEIR_ECONFIG, "%s lists: must be a list of 1 to %d tables",
+            arch_place(at, node, "layers"), (int)MAX_NAMES
+        );
+    for (size_t i = 0; i < n; i++) {
+        const weir_toml_node *const list = weir_toml_at(node, i, NULL);
+        WEIR_TRY(arch_check_members(c, list, "layers] [lists", list_keys));
+        WEIR_TRY(check_names_block(c, weir_toml_get(list, "set")));
+    }
+    return WEIR_OK;
+}
+
 static weir_status check_layers(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "layers");
@@ -241,6 +261,8 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(check_names_block(c, node));
         } else if (strcmp(key, "mask") == 0) {
             WEIR_TRY(check_masks(c, node));
+        } else if (strcmp(key, "lists") == 0) {
+            WEIR_TRY(check_lists(c, node));
         } else if (strcmp(key, "types") == 0) {
             WEIR_TRY(arch_check_members(c, node, "layers] [types", types_keys));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "names")));
@@ -261,9 +283,8 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "first")));
             WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "others")));
         } else {
-            static const char *const known[] = {
-                "pattern", "mask", "types", "interval", "ffn", NULL
-            };
+            static const char *const known[] = { "pattern",  "mask", "lists", "types",
+                                                 "interval", "ffn",  "norms", NULL };
             return arch_unknown(c, node, "layers", "key", key, text_at, known);
         }
     }

@@ -71,6 +71,17 @@ static weir_status bad_type(
     );
 }
 
+static weir_status missing_list(
+    const weir_arch *arch, const weir_tensor_directory *directory, const layer_list *list,
+    weir_error *error
+)
+{
+    return weir_error_set(
+        error, WEIR_EFORMAT, "%s: %s is missing, which architecture %s needs (%s)",
+        weir_tensor_directory_path(directory), list->key, arch->name, arch->file
+    );
+}
+
 /* ---- types ----------------------------------------------------------------------------------- */
 static weir_status layers_from_types(
     const weir_arch *arch, const layer_list *list, int64_t n_layers, const char **names,
@@ -142,12 +153,64 @@ static weir_status layers_from_masks(
         else if (i == 0)
             return WEIR_OK;
         else
-            return weir_error_set(
-                error, WEIR_EFORMAT, "%s: %s is missing, which architecture %s needs (%s)",
-                weir_tensor_directory_path(directory), list.key, arch->name, arch->file
-            );
+            return missing_list(arch, directory, &list, error);
         *found = true;
     }
+    return WEIR_OK;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+/* The layers whose numbers, from 1, are in the list are of the block `set`. */
+static weir_status apply_list(
+    const layer_list *list, int64_t n_layers, const char **names, weir_error *error
+)
+{
+    if (list->meta.type != WEIR_META_ARRAY)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a list", list->path, list->key);
+    for (size_t i = 0; i < list->meta.length; i++) {
+        weir_meta element = { 0 };
+        (void)weir_meta_at(&list->meta, i, &element);
+        if (element.type != WEIR_META_INT || element.integer < 1 || element.integer > n_layers)
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: %s: entry %zu is no number of a layer, 1 to %lld",
+                list->path, list->key, i, (long long)n_layers
+            );
+        if (names[element.integer - 1] != NULL)
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: %s: layer %lld has been listed before", list->path,
+                list->key, (long long)element.integer
+            );
+        names[element.integer - 1] = rule_word(list->rule, "set");
+    }
+    return WEIR_OK;
+}
+
+/* *found: the checkpoint has the first list; then it must have all, and each layer must be in one
+ * of them. */
+static weir_status layers_from_lists(
+    const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
+    const char **names, bool *found, weir_error *error
+)
+{
+    const weir_toml_node *const rules = layers_rule(arch, "lists");
+    const size_t n = rules != NULL ? weir_toml_size(rules) : 0;
+    layer_list list = { 0 };
+    *found = false;
+    for (int64_t i = 0; i < n_layers; i++) names[i] = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!find_layers(&list, weir_toml_at(rules, i, NULL), directory)) {
+            if (i == 0) return WEIR_OK;
+            return missing_list(arch, directory, &list, error);
+        }
+        WEIR_TRY(apply_list(&list, n_layers, names, error));
+        *found = true;
+    }
+    for (int64_t i = 0; *found && i < n_layers; i++)
+        if (names[i] == NULL)
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: layer %lld is in no list of layers, %s is the last",
+                list.path, (long long)(i + 1), list.key
+            );
     return WEIR_OK;
 }
 
@@ -188,6 +251,8 @@ weir_status weir_arch_layers(
     layer_list list;
     bool found;
     WEIR_TRY(layers_from_masks(arch, directory, n_layers, names, &found, error));
+    if (found) return WEIR_OK;
+    WEIR_TRY(layers_from_lists(arch, directory, n_layers, names, &found, error));
     if (found) return WEIR_OK;
     if (find_layers(&list, layers_rule(arch, "types"), directory))
         return layers_from_types(arch, &list, n_layers, names, error);

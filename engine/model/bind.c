@@ -132,7 +132,8 @@ static void bind_vector(binder *b, const wanted *w, const float **parameter)
                                 .runs = from.runs,
                                 .transform = from.change,
                                 .scale = w->scale,
-                                .initial = w->initial }
+                                .initial = w->initial,
+                                .is_joined = w->is_joined }
         );
 }
 
@@ -200,6 +201,7 @@ static void bind_parameter(
                  .layer = layer,
                  .optional = parameter->optional,
                  .is_exact = parameter->is_exact,
+                 .is_joined = parameter->is_joined,
                  .is_per_row = parameter->kind == WEIR_PARAMETER_EXPERTS,
                  .has_initial = parameter->initial != NULL,
                  .initial =

@@ -32,7 +32,8 @@ typedef struct wanted {
     /* The parameter's matrices are transposed in a fused tensor: rows and their elements there. */
     int64_t fused_n_rows, fused_n_in;
     bool is_transposed;
-    bool optional, is_exact, has_initial, is_per_row; /* is_per_row: a row uses some experts */
+    bool optional, is_exact, is_joined, has_initial;
+    bool is_per_row; /* a row uses some experts */
     float initial;
     float scale; /* factor of a vector's elements; 0: none */
 } wanted;

@@ -39,6 +39,9 @@ typedef struct weir_parameter {
     weir_extent dims[WEIR_TENSOR_DIMS]; /* terminated by NULL, unless full */
     bool optional;
     bool is_exact; /* a matrix whose products take activations in f32 */
+    /* A vector whose elements follow those of the parameter before it, as one array. Both are
+     * required. */
+    bool is_joined;
     bool (*wanted)(const void *options); /* may be NULL: always */
     /* The elements of an optional vector if it is absent; NULL: it stays NULL. */
     double (*initial)(const void *options);

@@ -5,6 +5,13 @@
 
 #include "engine/model/expert_cache_internal.h"
 
+size_t weir_vector_room(const weir_model *model, size_t index)
+{
+    const bool is_followed = index + 1 < model->n_vectors && model->vectors[index + 1].is_joined;
+    const size_t n = (size_t)model->vectors[index].count;
+    return is_followed ? n : (n + 15) / 16 * 16;
+}
+
 weir_status weir_load_vector(
     const bound_vector *vector, float *dst, const char *path, weir_error *error
 )
@@ -51,7 +58,7 @@ static weir_status load_vectors(weir_model *model, float *dst, weir_error *error
         WEIR_TRY(
             weir_load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error)
         );
-        dst += (model->vectors[i].count + 15) / 16 * 16;
+        dst += weir_vector_room(model, i);
     }
     return WEIR_OK;
 }

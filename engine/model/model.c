@@ -27,7 +27,7 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
                                                                   : &model->idle_bytes) += bytes;
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
-        elements += ((size_t)model->vectors[i].count + 15) / 16 * 16;
+        elements += weir_vector_room(model, i);
         if (model->vectors[i].tensor != NULL) model->n_parameters += model->vectors[i].count;
     }
     if (!weir_model_tied(model)) model->n_parameters += model->shape.n_vocab * model->shape.d_model;

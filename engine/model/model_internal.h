@@ -49,6 +49,7 @@ typedef struct bound_vector {
     transform transform;
     float scale; /* factor of all elements, after the transform; 0: none */
     float initial; /* of all elements, if there is no tensor */
+    bool is_joined; /* to the vector before it: no gap */
 } bound_vector;
 
 /* A parameter of experts in a layer: its matrices are weights [first, first + n) of the model. */
@@ -158,7 +159,11 @@ size_t weir_model_near_frequency_bytes(const weir_model *model);
  * have. */
 WEIR_MUST_CHECK weir_status weir_model_resolve_rope(weir_model *model, weir_error *error);
 
-/* load.c: reads a vector to dst [count], and sets its parameter. `path` begins messages. */
+/* load.c */
+
+/* Elements from the beginning of a vector to that of the next one. */
+size_t weir_vector_room(const weir_model *model, size_t index);
+/* Reads a vector to dst [count], and sets its parameter. `path` begins messages. */
 WEIR_MUST_CHECK weir_status
 weir_load_vector(const bound_vector *vector, float *dst, const char *path, weir_error *error);
 

@@ -142,7 +142,9 @@ void check_rows(
         compare("c", dims_of(keys, g.key_dim, 0, g.key_dim - rotary));
         if (are_ends_of_latents(*c, when, layer, rotary)) return;
         compare("kr_pairs", dims_of(keys, g.key_dim, g.key_dim - rotary, g.key_dim));
-        compare("kr", dims_of(keys, g.key_dim, g.key_dim - rotary, g.key_dim, pairs));
+        compare(
+            "kr", dims_of(keys, g.key_dim, g.key_dim - rotary, g.key_dim, kv->no_rope ? 0 : pairs)
+        );
         return;
     }
     compare("k", dims_of(keys, g.key_dim, 0, g.key_dim, pairs));

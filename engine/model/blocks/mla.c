@@ -12,11 +12,13 @@
 
 typedef struct mla_options {
     int32_t rope; /* weir_rope_pairing */
+    bool no_rope; /* the R dims are not rotated (Kazemnejad et al. 2023, NoPE) */
     double norm_eps; /* of the latents' norms, which published models do not take from the file */
 } mla_options;
 
 static const weir_block_option option_table[] = {
     WEIR_WORD_OPTION(mla_options, rope, "rope", "half_split pairs", WEIR_ROPE_PAIRS),
+    WEIR_FLAG_OPTION(mla_options, no_rope, "no_rope", false),
     WEIR_REAL_OPTION(mla_options, norm_eps, "norm_eps", 0, 1, 1e-6),
     { 0 }
 };
@@ -88,6 +90,7 @@ static weir_block_kv kv(const weir_shape *shape, const void *block_options)
                                           .value_dim = shape->kv_lora_rank,
                                           .value_aliases_key = true },
                             .rope = (weir_rope_pairing)((const mla_options *)block_options)->rope,
+                            .no_rope = ((const mla_options *)block_options)->no_rope,
                             .rope_last = true,
                             .scale = scale_of(shape),
                             .n_queries = shape->n_heads,
@@ -181,8 +184,8 @@ static weir_status multiply_heads(
     );
 }
 
-/* Computes the latents with their rotated keys, and the queries [n, H, P+R], rotated; `between` is
- * free. */
+/* Computes the latents with their rotated keys, and the queries [n, H, P+R], rotated; no_rope: not
+ * rotated. `between` is free. */
 static weir_status project(
     const weir_shape *shape, const mla_options *o, const weights *w, const weir_step *step,
     const memory *m, float *q, float *between
@@ -203,6 +206,7 @@ static weir_status project(
     WEIR_TRY(
         weir_norm_heads(step, (weir_head_rows){ m->k, 1, rank, all }, w->kv_a_norm, o->norm_eps)
     );
+    if (o->no_rope) return WEIR_OK;
     const weir_head_rows key = { m->k + rank, 1, rope, all },
                          rotated = { q + shape->nope_dim, shape->n_heads, rope, width };
     WEIR_TRY(weir_rope_heads(step, step->in.rope, key, rope, pairing));

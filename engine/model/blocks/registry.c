@@ -10,6 +10,7 @@
     X(coda)                                                                                        \
     X(mla)                                                                                         \
     X(gated_delta_net)                                                                             \
+    X(kda)                                                                                         \
     X(short_conv)                                                                                  \
     X(mamba2)                                                                                      \
     X(no_mixer)                                                                                    \

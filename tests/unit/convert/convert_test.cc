@@ -28,6 +28,7 @@ const Family families[] = {
     { "families/gpt-oss", "gpt-oss-f16.gguf", "f16", 14 },
     { "families/granite", "granite-f16.gguf", "f16", 13 },
     { "families/granite-hybrid", "granite-hybrid-f16.gguf", "f16", 20 },
+    { "families/kimi-linear", "kimi-linear-f16.gguf", "f16", 24 },
     { "families/lfm2", "lfm2-f16.gguf", "f16", 9 },
     { "families/lfm2-moe", "lfm2-moe-f16.gguf", "f16", 13 },
     { "families/minimax-m2", "minimax-m2-f16.gguf", "f16", 14 },

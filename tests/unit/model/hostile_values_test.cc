@@ -37,7 +37,7 @@ TEST_P(Config, IsRefusedByName)
     EXPECT_SAYS(engine.text(), GetParam().says);
 }
 
-const char nemotron[] = "../families/nemotron-h";
+const char nemotron[] = "../families/nemotron-h", kimi[] = "../families/kimi-linear";
 const Wrong wrong[] = {
     { "NoHeads", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0",
       "n_heads is 0" },
@@ -176,6 +176,22 @@ const Wrong wrong[] = {
     { "PatternShort", nemotron, "\"M-M*-\"", "\"M-M*\"", "has 4 entries for 5 layers" },
     { "PatternOther", nemotron, "\"M-M*-\"", "\"M-M*E\"", "gives layer 4 the type 'E'" },
     { "PatternNumber", nemotron, "\"M-M*-\"", "5", "is not a list or a text" },
+    { "LayerZero", kimi, "\n   4\n", "\n   0\n", "entry 0 is no number of a layer, 1 to 5" },
+    { "LayerSix", kimi, "\n   4\n", "\n   6\n", "entry 0 is no number of a layer, 1 to 5" },
+    { "HalfALayer", kimi, "\n   4\n", "\n   4.5\n", "entry 0 is no number of a layer" },
+    { "LayerTwice", kimi, "\n   4\n", "\n   5\n",
+      "linear_attn_config.kda_layers: layer 5 has been listed before" },
+    { "LayerMissing", kimi, ",\n   5\n", "\n", "layer 5 is in no list of layers" },
+    { "LayersAsNumber", kimi, "[\n   4\n  ]", "4", "full_attn_layers is not a list" },
+    { "OneListOfLayers", kimi, "\"kda_layers\"", "\"layers\"",
+      "linear_attn_config.kda_layers is missing" },
+    { "KdaHeads", kimi, "\"num_heads\": 4", "\"num_heads\": 0", "gdn_k_heads is 0" },
+    { "KdaWidth", kimi, "\"head_dim\": 16", "\"head_dim\": 17",
+      "layers.0.self_attn.q_proj.weight" },
+    { "KdaTaps", kimi, "\"short_conv_kernel_size\": 4", "\"short_conv_kernel_size\": 9",
+      "gdn_taps is 9" },
+    { "RotatedLatents", kimi, "\"mla_use_nope\": true", "\"mla_use_nope\": false",
+      "latent attention has no RoPE here" },
     { "OtherActivation", nemotron, "\"relu2\"", "\"silu\"", "mlp_hidden_act" },
 };
 INSTANTIATE_TEST_SUITE_P(Values, Config, ::testing::ValuesIn(wrong), [](const auto &info) {

@@ -28,10 +28,11 @@ TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswersInCodedFormats)
     EXPECT_GT(blocks_read_, 250);
 }
 
-TEST_F(Reuse, RandomSchedulesOfMamba2GiveColdAnswers)
+TEST_F(Reuse, RandomSchedulesOfOtherStatesGiveColdAnswers)
 {
     unsigned seed = 3;
-    for (const char *const model : { "../families/nemotron-h", "../families/granite-hybrid" })
+    for (const char *const model :
+         { "../families/nemotron-h", "../families/granite-hybrid", "../families/kimi-linear" })
         for (const bool tiered : { false, true, false })
             if (!HasFailure()) random_schedule(model, seed++, "kv.format=f16", tiered);
 }

@@ -103,9 +103,10 @@ TEST_F(Session, ACodedConversationGoesOnAfterARestart)
 
 // The first pages of another size than the others; a file of other settings is refused with what
 // differs.
-TEST_F(Session, AConversationOfMamba2GoesOnAfterARestart)
+TEST_F(Session, AConversationOfOtherStatesGoesOnAfterARestart)
 {
-    expect_to_go_on("../families/nemotron-h", { "kv.format=f16" }, 211);
+    for (const char *const model : { "../families/nemotron-h", "../families/kimi-linear" })
+        expect_to_go_on(model, { "kv.format=f16" }, 211);
 }
 
 TEST_F(Session, AConversationWithSinksGoesOnAfterARestart)

@@ -162,6 +162,7 @@ TEST_F(Speculation, SameBitsOfHybridModels)
     check("tq", { "kv.reuse=off" });
     check("tq-moe");
     check("../families/lfm2");
+    check("../families/kimi-linear");
 }
 
 TEST_F(Speculation, SameBitsWithFormatsThatSealPages)
