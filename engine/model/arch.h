@@ -84,6 +84,11 @@ WEIR_MUST_CHECK weir_status weir_arch_layers(
     const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
     const char **names, weir_error *error
 );
+/* The same before [layers] last replaces some of them. */
+WEIR_MUST_CHECK weir_status weir_arch_layer_kinds(
+    const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
+    const char **names, weir_error *error
+);
 /* The name of each layer's [ffn.NAME] by the rule [layers] ffn, borrowed; NULL: there is none.
  * names [n_layers]. */
 WEIR_MUST_CHECK weir_status weir_arch_ffns(

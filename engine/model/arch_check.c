@@ -23,7 +23,8 @@ static const member shape_keys[] = {
     { "gguf_over", FORM_NAMES, ONCE }, { "gguf_times", FORM_TEXT, ONCE },
     { "hf", FORM_NAMES, ONCE },        { "hf_times", FORM_TEXT, ONCE },
     { "hf_rows", FORM_TEXT, ONCE },    { "default", FORM_DEFAULT, ONCE },
-    { "power", FORM_NUMBER, ONCE },    { 0 }
+    { "power", FORM_NUMBER, ONCE },    { "hf_double", FORM_TEXT, ONCE },
+    { "layers", FORM_NAMES, ONCE },    { 0 }
 };
 static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS },
                                     { "truncate", FORM_FLAG, ONCE },
@@ -45,6 +46,9 @@ static const member interval_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                         { "last", FORM_TEXT, NEEDED },
                                         { "others", FORM_TEXT, NEEDED },
                                         { 0 } };
+static const member last_keys[] = {
+    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 }
+};
 static const member ffn_rule_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                         { "hf", FORM_TEXT, ONCE },
                                         { "first", FORM_TEXT, NEEDED },
@@ -152,6 +156,32 @@ static weir_status check_references(const checker *c, const weir_toml_node *node
     );
 }
 
+const char *arch_key_at(const void *table, size_t index)
+{
+    const char *key = NULL;
+    return weir_toml_at(table, index, &key) != NULL ? key : NULL;
+}
+
+/* The texts of a node must be names of blocks. */
+static weir_status check_names_block(const checker *c, const weir_toml_node *node)
+{
+    const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
+    for (size_t i = 0; node != NULL && i < weir_toml_size(node); i++)
+        WEIR_TRY(check_names_block(c, weir_toml_at(node, i, NULL)));
+    const char *const name = weir_toml_string(node, NULL);
+    if (name == NULL || weir_toml_get(blocks, name) != NULL) return WEIR_OK;
+    return arch_unknown(c, node, "layers", "block", name, arch_key_at, blocks);
+}
+
+/* Blocks whose layers a list is about: n_layers must be above the entry. */
+static weir_status check_shape_layers(const checker *c, const weir_toml_node *node, size_t index)
+{
+    static const char layers[] = "n_layers";
+    if (node == NULL) return WEIR_OK;
+    WEIR_TRY(check_reference(c, node, index, layers, sizeof layers - 1));
+    return check_names_block(c, node);
+}
+
 static weir_status check_shape(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "shape");
@@ -166,17 +196,12 @@ static weir_status check_shape(const checker *c)
         WEIR_TRY(check_references(c, weir_toml_get(source, "gguf_times"), i));
         WEIR_TRY(check_references(c, weir_toml_get(source, "hf_times"), i));
         WEIR_TRY(check_references(c, weir_toml_get(source, "default"), i));
+        WEIR_TRY(check_shape_layers(c, weir_toml_get(source, "layers"), i));
     }
     return WEIR_OK;
 }
 
 /* ---- layers and blocks ----------------------------------------------------------------------- */
-const char *arch_key_at(const void *table, size_t index)
-{
-    const char *key = NULL;
-    return weir_toml_at(table, index, &key) != NULL ? key : NULL;
-}
-
 /* A name of [ffn.NAME]. */
 static weir_status check_names_ffn(const checker *c, const weir_toml_node *node)
 {
@@ -185,17 +210,6 @@ static weir_status check_names_ffn(const checker *c, const weir_toml_node *node)
     const weir_toml_node *const table = weir_toml_get(all, name);
     if (table != NULL && weir_toml_type_of(table) == WEIR_TOML_TABLE) return WEIR_OK;
     return arch_unknown(c, node, "layers] [ffn", "ffn", name, arch_key_at, all);
-}
-
-/* The texts of a node must be names of blocks. */
-static weir_status check_names_block(const checker *c, const weir_toml_node *node)
-{
-    const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
-    for (size_t i = 0; node != NULL && i < weir_toml_size(node); i++)
-        WEIR_TRY(check_names_block(c, weir_toml_at(node, i, NULL)));
-    const char *const name = weir_toml_string(node, NULL);
-    if (name == NULL || weir_toml_get(blocks, name) != NULL) return WEIR_OK;
-    return arch_unknown(c, node, "layers", "block", name, arch_key_at, blocks);
 }
 
 /* A mask, the last of which also names the layers that are not set. */
@@ -244,6 +258,22 @@ static weir_status check_lists(const checker *c, const weir_toml_node *node)
     return WEIR_OK;
 }
 
+/* Blocks by the names of those that they replace. */
+static weir_status check_last(const checker *c, const weir_toml_node *node)
+{
+    const weir_toml_node *const names = weir_toml_get(node, "names"), *const blocks = weir_toml_get(
+                                                                          c->arch->root, "block"
+                                                                      );
+    WEIR_TRY(arch_check_members(c, node, "layers] [last", last_keys));
+    for (size_t i = 0; i < weir_toml_size(names); i++) {
+        const char *replaced;
+        const weir_toml_node *const name = weir_toml_at(names, i, &replaced);
+        if (weir_toml_get(blocks, replaced) == NULL)
+            return arch_unknown(c, name, "layers] [last", "block", replaced, arch_key_at, blocks);
+    }
+    return check_names_block(c, names);
+}
+
 static weir_status check_layers(const checker *c)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "layers");
@@ -270,6 +300,8 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(arch_check_members(c, node, "layers] [interval", interval_keys));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "last")));
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "others")));
+        } else if (strcmp(key, "last") == 0) {
+            WEIR_TRY(check_last(c, node));
         } else if (strcmp(key, "norms") == 0) {
             static const char *const words[] = { "before", "after", "both", NULL };
             const char *const word = weir_toml_string(node, NULL);
@@ -283,8 +315,8 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "first")));
             WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "others")));
         } else {
-            static const char *const known[] = { "pattern",  "mask", "lists", "types",
-                                                 "interval", "ffn",  "norms", NULL };
+            static const char *const known[] = { "pattern",  "mask", "lists", "types", "interval",
+                                                 "last", "norms", "ffn", NULL };
             return arch_unknown(c, node, "layers", "key", key, text_at, known);
         }
     }

@@ -27,10 +27,15 @@ static const char *const model_parameters[] = {
     "rope.factors",
     "rope.short",
     "rope.long",
+    "embed.layers",
+    "embed.layers_proj",
+    "embed.layers_norm",
     "layer.mixer_norm",
     "layer.mixer_norm_after",
     "layer.ffn_norm",
     "layer.ffn_norm_after",
+    "layer.input_norm_after",
+    "layer.scale",
 };
 
 static const char *parameter_at(const void *names, size_t index)
@@ -50,7 +55,7 @@ static const char *parameter_at(const void *names, size_t index)
 
 static bool is_per_layer(const char *parameter)
 {
-    return strcmp(parameter, "embed") != 0 && strcmp(parameter, "norm") != 0 &&
+    return strncmp(parameter, "embed", 5) != 0 && strcmp(parameter, "norm") != 0 &&
            strcmp(parameter, "output") != 0 && strncmp(parameter, "rope.", 5) != 0;
 }
 

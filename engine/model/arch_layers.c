@@ -243,7 +243,28 @@ static weir_status layers_from_pattern(
     return WEIR_OK;
 }
 
-weir_status weir_arch_layers(
+/* ---- the last layers ------------------------------------------------------------------------- */
+static weir_status replace_last(
+    const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
+    const char **names, weir_error *error
+)
+{
+    layer_list count;
+    if (!find_layers(&count, layers_rule(arch, "last"), directory)) return WEIR_OK;
+    if (count.meta.type != WEIR_META_INT || count.meta.integer < 0 || count.meta.integer > n_layers)
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: %s is not a number of the %lld layers", count.path, count.key,
+            (long long)n_layers
+        );
+    const weir_toml_node *const words = weir_toml_get(count.rule, "names");
+    for (int64_t i = n_layers - count.meta.integer; i < n_layers; i++) {
+        const char *const word = rule_word(words, names[i]);
+        if (word != NULL) names[i] = word;
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_arch_layer_kinds(
     const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
     const char **names, weir_error *error
 )
@@ -259,6 +280,15 @@ weir_status weir_arch_layers(
     if (find_layers(&list, layers_rule(arch, "interval"), directory))
         return layers_from_interval(&list, n_layers, names, error);
     return layers_from_pattern(arch, n_layers, names, error);
+}
+
+weir_status weir_arch_layers(
+    const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
+    const char **names, weir_error *error
+)
+{
+    WEIR_TRY(weir_arch_layer_kinds(arch, directory, n_layers, names, error));
+    return replace_last(arch, directory, n_layers, names, error);
 }
 
 weir_status weir_arch_ffns(

@@ -1,6 +1,7 @@
 /* engine/model/bind.c - binds tensors of a file to the parameters of an architecture's blocks:
  * checks names, shapes and types, and reports all problems of a file in one message. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,8 @@ static void bind_parameter(
                  .is_exact = parameter->is_exact,
                  .is_joined = parameter->is_joined,
                  .is_per_row = parameter->kind == WEIR_PARAMETER_EXPERTS,
+                 .scale =
+                     parameter->scale != NULL ? (float)parameter->scale(&b->model->shape) : 0.0f,
                  .has_initial = parameter->initial != NULL,
                  .initial =
                      parameter->initial != NULL ? (float)parameter->initial(use->options) : 0.0f };
@@ -231,6 +234,22 @@ static void bind_norm(binder *b, const char *parameter, int64_t layer, const flo
     bind_vector(b, &w, norm);
 }
 
+/* A number of the layer, as a vector that multiplies rows; only where the arch file names it. */
+static void bind_scale(binder *b, int64_t layer, const float **scale)
+{
+    const wanted w = model_parameter(b, "layer.scale", layer, 1);
+    part from = { 0 };
+    if (w.entry == NULL || !take(b, &w, &from)) return;
+    add_vector(
+        b, &(bound_vector){ .parameter = scale,
+                            .tensor = from.tensor,
+                            .data = from.data,
+                            .count = b->model->shape.d_model,
+                            .runs = { .length = 1, .stride = 0 },
+                            .transform = from.change }
+    );
+}
+
 static void bind_layer(binder *b, int64_t index)
 {
     layer *const l = &b->model->layers[index];
@@ -243,30 +262,44 @@ static void bind_layer(binder *b, int64_t index)
     if (norms.before && has_ffn) bind_norm(b, "layer.ffn_norm", index, &l->ffn_norm);
     bind_block(b, &l->ffn, index, l->ffn_weights);
     if (norms.after && has_ffn) bind_norm(b, "layer.ffn_norm_after", index, &l->ffn_norm_after);
+    bind_scale(b, index, &l->scale);
+    if (l->input.block == NULL) return;
+    bind_block(b, &l->input, index, l->input_weights);
+    bind_norm(b, "layer.input_norm_after", index, &l->input_norm_after);
+}
+
+/* A table whose rows of `width` elements are read from the file. n_rows 0: any number of them.
+ * Returns NULL if it is missing or has another shape (reported). */
+static const weir_tensor *find_table(
+    binder *b, const char *parameter, int64_t n_rows, int64_t width
+)
+{
+    const wanted w = model_parameter(b, parameter, 0, 0);
+    const found f = weir_bind_find(b, &w, 0);
+    const weir_tensor *const tensor = f.tensor;
+    if (tensor == NULL) {
+        weir_bind_report_missing(b, &w, f.name, 0);
+        return NULL;
+    }
+    weir_bind_mark_used(b, tensor);
+    if (tensor->n_dims == 2 && tensor->shape[1] == width && tensor->shape[0] <= INT32_MAX &&
+        (n_rows == 0 || tensor->shape[0] == n_rows))
+        return tensor;
+    char shape[128], rows[32] = "vocabulary";
+    weir_bind_describe(shape, sizeof shape, tensor->shape, tensor->n_dims);
+    if (n_rows > 0) (void)snprintf(rows, sizeof rows, "%" PRId64, n_rows);
+    weir_bind_problem(
+        b, "tensor %s is [%s], want [%s, %" PRId64 "]", tensor->name, shape, rows, width
+    );
+    return NULL;
 }
 
 /* The embedding determines the vocabulary: its rows are read from the file; a tied output matrix is
  * also packed. */
 static void bind_embedding(binder *b)
 {
-    const wanted w = model_parameter(b, "embed", 0, 0);
-    const found f = weir_bind_find(b, &w, 0);
-    const weir_tensor *const tensor = f.tensor;
-    if (tensor == NULL) {
-        weir_bind_report_missing(b, &w, f.name, 0);
-        return;
-    }
-    weir_bind_mark_used(b, tensor);
-    if (tensor->n_dims != 2 || tensor->shape[1] != b->model->shape.d_model ||
-        tensor->shape[0] > INT32_MAX) {
-        char shape[128];
-        weir_bind_describe(shape, sizeof shape, tensor->shape, tensor->n_dims);
-        weir_bind_problem(
-            b, "tensor %s is [%s], want [vocabulary, %" PRId64 "]", tensor->name, shape,
-            b->model->shape.d_model
-        );
-        return;
-    }
+    const weir_tensor *const tensor = find_table(b, "embed", 0, b->model->shape.d_model);
+    if (tensor == NULL) return;
     weir_meta size;
     if (b->container == WEIR_CONTAINER_SAFETENSORS &&
         weir_tensor_directory_meta(b->model->directory, "vocab_size", &size) &&
@@ -297,6 +330,39 @@ static void bind_rope_lists(binder *b)
     model->rope_context.has_lists = model->n_vectors == before + 2;
 }
 
+/* True if rows of the table can be read as weights; FP8 would need scales. */
+static bool are_weights(const weir_tensor *table)
+{
+    static const unsigned char zeros[512];
+    float block[256];
+    const weir_dtype_info info = weir_dtype_of(table->dtype);
+    WEIR_ASSERT(info.block_elements <= 256 && info.block_bytes <= (int32_t)sizeof zeros);
+    return table->dtype != WEIR_F8_E4M3 && table->dtype != WEIR_F8_E5M2 &&
+           table->shape[1] % info.block_elements == 0 &&
+           weir_dequantise(block, zeros, table->dtype, info.block_elements) == WEIR_OK;
+}
+
+/* The table of per-layer embeddings, and the projection of embedded rows that is added to them. */
+static void bind_layer_inputs(binder *b)
+{
+    weir_model *const model = b->model;
+    const weir_shape *const shape = &model->shape;
+    const int64_t row = weir_model_layer_input_row(model);
+    if (row == 0) return;
+    wanted projection = model_parameter(b, "embed.layers_proj", 0, row),
+           norm = model_parameter(b, "embed.layers_norm", 0, shape->d_layer_input);
+    projection.dims[projection.n_dims++] = projection.n_in = shape->d_model;
+    norm.scale = (float)sqrt(0.5); /* of the sum with the table's row (layer_inputs.c) */
+    bind_matrix(b, &projection, &model->layer_projection);
+    bind_vector(b, &norm, &model->layer_projection_norm);
+    model->layer_embedding = find_table(b, "embed.layers", shape->n_vocab, row);
+    if (model->layer_embedding != NULL && !are_weights(model->layer_embedding))
+        weir_bind_problem(
+            b, "tensor %s of %s: its rows cannot be read as weights", model->layer_embedding->name,
+            weir_dtype_of(model->layer_embedding->dtype).name
+        );
+}
+
 /* The parameters of the model that belong to no layer. */
 static void bind_ends(binder *b)
 {
@@ -312,6 +378,7 @@ static void bind_ends(binder *b)
     bind_matrix(b, &output, &model->output);
     bind_vector(b, &factors, &model->rope_factors);
     bind_rope_lists(b);
+    bind_layer_inputs(b);
 }
 
 /* An adapter of which nothing is used is the wrong file, or has unknown names. */
@@ -356,6 +423,7 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
         bind_ends(&b);
         for (int64_t i = 0; i < model->shape.n_layers; i++) bind_layer(&b, i);
     }
+    if (b.n_problems == 0) weir_bind_check_alike(&b);
     if (b.n_problems == 0 && model->adapter != NULL) check_adapter(&b);
     weir_status status = WEIR_OK;
     if (b.n_problems > 0) {

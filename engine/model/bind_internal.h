@@ -88,3 +88,6 @@ bool weir_bind_size(
 /* Finds the parameter's rows in a tensor, or those of one expert, and marks it as used. Returns
  * false if the tensor has another shape (reported). */
 bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, part *out);
+
+/* bind_alike.c: reports optional matrices that some layers of a block have and others lack. */
+void weir_bind_check_alike(binder *b);

@@ -43,6 +43,7 @@ typedef struct weir_parameter {
      * required. */
     bool is_joined;
     bool (*wanted)(const void *options); /* may be NULL: always */
+    double (*scale)(const weir_shape *shape); /* factor of a vector's elements; may be NULL: none */
     /* The elements of an optional vector if it is absent; NULL: it stays NULL. */
     double (*initial)(const void *options);
 } weir_parameter;
@@ -72,8 +73,8 @@ typedef struct weir_block_kv {
     float scale; /* of the products of queries and keys */
     int64_t n_queries; /* queries per row: each has a partial result of attention */
     /* The layer keeps no rows of its own: it reads those of the latest layer before it that keeps
-     * rows of this geometry. Its attention is not observed: policies evict rows by the attention of
-     * the layer that keeps them. */
+     * rows of this geometry and rotation. Its attention is not observed: policies evict rows by the
+     * attention of the layer that keeps them. */
     bool is_shared;
     bool watched; /* a weir_attention_watch can observe its attention */
 } weir_block_kv;
@@ -81,6 +82,9 @@ typedef struct weir_block_kv {
 typedef enum weir_block_kind {
     WEIR_BLOCK_MIXER, /* [block.NAME] mixer: owns the layer's part of a sequence's memory */
     WEIR_BLOCK_FFN, /* [ffn] kind: has no memory */
+    /* What follows the FFN in all layers of a model with per-layer embeddings (d_layer_input), and
+     * reads those of the layer. No table names it. */
+    WEIR_BLOCK_LAYER_INPUT,
 } weir_block_kind;
 
 /* Everything that the engine knows about a block. Pointers that may be NULL say so. */

@@ -1,7 +1,8 @@
 /* engine/model/forward.c - one step: x = embed(tokens); per layer x += mixer(norm(x)), then
- * x += ffn(norm(x)), or one of the two; logits = output(norm(x)) for the rows that need them. An
- * addition is fused with the norm after it, so x is complete only where it is read. Scales of rows,
- * blocks and logits cost a product per embedded element: docs/decisions/0056. */
+ * x += ffn(norm(x)), or one of the two, then its per-layer embedding and scale, if the model has
+ * them; logits = output(norm(x)) for the rows that need them. An addition is fused with the norm
+ * after it, so x is complete only where it is read. Scales of rows, blocks and logits cost a
+ * product per embedded element: docs/decisions/0056. */
 #include "engine/model/expert_cache.h"
 #include "engine/model/workspace.h"
 
@@ -104,23 +105,47 @@ static weir_status run_part(
     return leave(model, w, part->norm_after, step->n_rows);
 }
 
+/* Multiplies the residual stream by the scale of a layer, after adding `pending`. */
+static weir_status scale_stream(
+    const weir_model *model, weir_workspace *w, const float *scale, int64_t n, const float **pending
+)
+{
+    const int64_t d = model->shape.d_model;
+    if (*pending != NULL) WEIR_TRY(add(model, w, n));
+    *pending = NULL;
+    return weir_glu(
+        model->stream, &(weir_glu_args){ .dst = w->x,
+                                         .gate = w->x,
+                                         .up = scale,
+                                         .n_rows = n,
+                                         .dim = d,
+                                         .dst_stride = d,
+                                         .gate_stride = d,
+                                         .kind = WEIR_GLU_BILINEAR }
+    );
+}
+
 static weir_status run_layer(
     const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l,
     const float **pending
 )
 {
     const layer_part mixer = { &l->mixer, l->mixer_weights, l->mixer_norm, l->mixer_norm_after },
-                     ffn = { &l->ffn, l->ffn_weights, l->ffn_norm, l->ffn_norm_after };
+                     ffn = { &l->ffn, l->ffn_weights, l->ffn_norm, l->ffn_norm_after },
+                     input = { &l->input, l->input_weights, NULL, l->input_norm_after };
     weir_fill_layer(w, model, batch, l);
     weir_step step = weir_step_of(model, w, batch, l);
     WEIR_TRY(run_part(model, w, &mixer, &step, pending));
-    return run_part(model, w, &ffn, &step, pending);
+    WEIR_TRY(run_part(model, w, &ffn, &step, pending));
+    if (l->input.block != NULL) WEIR_TRY(run_part(model, w, &input, &step, pending));
+    return l->scale != NULL ? scale_stream(model, w, l->scale, step.n_rows, pending) : WEIR_OK;
 }
 
 weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
     const float *pending = NULL;
     show_rows(model, w, batch, -1);
+    WEIR_TRY(weir_fill_layer_inputs(model, w, batch));
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         WEIR_TRY(run_layer(model, w, batch, &model->layers[i], &pending));
         if (batch->observe == NULL) continue;

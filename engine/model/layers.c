@@ -5,6 +5,8 @@
 
 #include "engine/model/model_internal.h"
 
+extern const weir_block weir_block_layer_input; /* of blocks/registry.c */
+
 /* A shape that the arch file does not set would be zero. */
 weir_status weir_require_shapes(
     const weir_model *model, const char *const *names, const char *who, weir_error *error
@@ -68,10 +70,13 @@ static int64_t place_state(weir_model *model, int64_t n)
     return at;
 }
 
-static bool is_same_geometry(const weir_kv_geometry *a, const weir_kv_geometry *b)
+static bool are_rows_alike(const weir_block_kv *first, const weir_block_kv *second)
 {
+    const weir_kv_geometry *const a = &first->geometry, *const b = &second->geometry;
     return a->n_heads == b->n_heads && a->key_dim == b->key_dim && a->value_dim == b->value_dim &&
-           a->value_aliases_key == b->value_aliases_key && a->window == b->window;
+           a->value_aliases_key == b->value_aliases_key && a->window == b->window &&
+           first->rope == second->rope && first->no_rope == second->no_rope &&
+           first->rope_last == second->rope_last && first->rope_local == second->rope_local;
 }
 
 /* Finds the layer whose rows a layer with shared rows reads. Returns ECONFIG if there is none. */
@@ -81,8 +86,7 @@ static weir_status share_rows(weir_model *model, layer *l, weir_error *error)
     const layer *owner = l;
     while (owner > model->layers && l->kv_index < 0) {
         owner--;
-        if (owner->kv_index >= 0 && !owner->kv.is_shared &&
-            is_same_geometry(&owner->kv.geometry, g))
+        if (owner->kv_index >= 0 && !owner->kv.is_shared && are_rows_alike(&owner->kv, &l->kv))
             l->kv_index = owner->kv_index;
     }
     l->kv.watched = false;
@@ -90,7 +94,7 @@ static weir_status share_rows(weir_model *model, layer *l, weir_error *error)
     return weir_error_set(
         error, WEIR_ECONFIG,
         "%s: layer %lld reads the KV rows of an earlier layer, and none before it keeps rows of "
-        "%lld heads, keys of %lld and values of %lld",
+        "%lld heads, keys of %lld and values of %lld with its window and RoPE",
         model->arch->file, (long long)(l - model->layers), (long long)g->n_heads,
         (long long)g->key_dim, (long long)g->value_dim
     );
@@ -162,6 +166,21 @@ static void count_parameters(weir_model *model, const weir_block_use *use)
     }
 }
 
+/* Per-layer embeddings are those of all layers. */
+static weir_status plan_input(weir_model *model, layer *l, weir_error *error)
+{
+    if (model->shape.d_layer_input == 0) return WEIR_OK;
+    if (model->residual_scale < 1.0f || model->residual_scale > 1.0f)
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: per-layer embeddings with a residual_scale are not supported",
+            model->arch->file
+        );
+    l->input.block = &weir_block_layer_input;
+    WEIR_TRY(use_block(model, &l->input, &l->input_weights, error));
+    count_parameters(model, &l->input);
+    return WEIR_OK;
+}
+
 static weir_status plan_layer(
     weir_model *model, layer *l, const char *name, const char *ffn_name, weir_error *error
 )
@@ -176,8 +195,8 @@ static weir_status plan_layer(
     place_memory(model, l);
     count_parameters(model, &l->mixer);
     count_parameters(model, &l->ffn);
-    model->max_vectors += 4; /* its norms */
-    return WEIR_OK;
+    model->max_vectors += 6; /* its norms and scale */
+    return plan_input(model, l, error);
 }
 
 /* Numbers the layers with KV rows, of which there are n: those that drop rows come last. */
@@ -252,11 +271,12 @@ weir_status weir_plan_layers(weir_model *model, weir_error *error)
     return status == WEIR_OK ? list_geometry(model, error) : status;
 }
 
-/* The output matrix; its norm, RoPE's factors and longrope's lists. */
+/* The output matrix; its norm, RoPE's factors and longrope's lists; the projection of per-layer
+ * embeddings and its norm. */
 weir_status weir_open_parameters(weir_model *model, weir_error *error)
 {
-    model->max_matrices += 1;
-    model->max_vectors += 4;
+    model->max_matrices += 2;
+    model->max_vectors += 5;
     model->weights = calloc(model->max_matrices, sizeof *model->weights);
     model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
     model->vectors = calloc(model->max_vectors, sizeof *model->vectors);

@@ -28,8 +28,10 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
         elements += weir_vector_room(model, i);
-        if (model->vectors[i].tensor != NULL) model->n_parameters += model->vectors[i].count;
+        if (model->vectors[i].tensor != NULL)
+            model->n_parameters += weir_vector_elements(&model->vectors[i]);
     }
+    model->n_parameters += model->shape.n_vocab * weir_model_layer_input_row(model);
     if (!weir_model_tied(model)) model->n_parameters += model->shape.n_vocab * model->shape.d_model;
     model->weight_bytes = total;
     model->vector_bytes = elements * sizeof(float);
@@ -60,7 +62,7 @@ weir_status weir_model_resolve_rope(weir_model *model, weir_error *error)
     ));
     float *const local = model->frequencies + weir_model_frequencies(model);
     if (shape->rope_theta_local > 0.0)
-        weir_rope_frequencies(local, shape->rope_theta_local, shape->rotary_dim);
+        weir_rope_frequencies(local, shape->rope_theta_local, weir_shape_local_rotary(shape));
     model->near_rope = model->rope;
     model->near_local_rope = (weir_rope_table){ .frequencies = local, .magnitude = 1.0f };
     return WEIR_OK;
@@ -95,11 +97,7 @@ weir_status weir_model_bind(
                            .block_rows = 1 };
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
     weir_status status = weir_require_shapes(model, common, "every model", error);
-    if (status == WEIR_OK)
-        status = weir_shape_resolve(
-            &model->shape, weir_toml_get(arch->root, "shape"), directory,
-            weir_arch_gguf_prefix(directory), error
-        );
+    if (status == WEIR_OK) status = weir_shape_resolve(&model->shape, arch, directory, error);
     if (status == WEIR_OK) status = weir_rope_scale_scores(&model->shape, arch, directory, error);
     if (status != WEIR_OK) goto done;
     set_scales(model);
@@ -174,8 +172,10 @@ void weir_model_close(weir_model *model)
     for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
         free(model->layers[i].mixer_weights);
         free(model->layers[i].ffn_weights);
+        free(model->layers[i].input_weights);
         weir_block_use_close(&model->layers[i].mixer);
         weir_block_use_close(&model->layers[i].ffn);
+        weir_block_use_close(&model->layers[i].input);
     }
     free(model->layers);
     free(model->geometry);
@@ -295,9 +295,11 @@ const char *weir_model_host_only(const weir_model *model)
 {
     const char *why = NULL;
     for (int64_t i = 0; why == NULL && i < model->shape.n_layers; i++) {
-        const layer *const l = &model->layers[i];
-        why =
-            l->mixer.block->host_only != NULL ? l->mixer.block->host_only : l->ffn.block->host_only;
+        const weir_block *const blocks[] = { model->layers[i].mixer.block,
+                                             model->layers[i].ffn.block,
+                                             model->layers[i].input.block };
+        for (size_t b = 0; why == NULL && b < sizeof blocks / sizeof blocks[0]; b++)
+            if (blocks[b] != NULL) why = blocks[b]->host_only;
     }
     return why;
 }

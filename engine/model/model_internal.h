@@ -45,7 +45,7 @@ typedef struct bound_vector {
     const weir_tensor *tensor;
     const unsigned char *data; /* in the tensor */
     int64_t count;
-    weir_row_runs runs; /* of elements */
+    weir_row_runs runs; /* of elements; a stride of 0: all are the tensor's only one */
     transform transform;
     float scale; /* factor of all elements, after the transform; 0: none */
     float initial; /* of all elements, if there is no tensor */
@@ -70,10 +70,12 @@ typedef struct weir_expert_plan {
 } weir_expert_plan;
 
 typedef struct layer {
-    weir_block_use mixer, ffn;
-    void *mixer_weights, *ffn_weights;
+    weir_block_use mixer, ffn, input; /* input: block NULL without per-layer embeddings */
+    void *mixer_weights, *ffn_weights, *input_weights;
     /* Of a block's input and, `after`, of its output; NULL: none ([layers] norms). */
-    const float *mixer_norm, *ffn_norm, *mixer_norm_after, *ffn_norm_after;
+    const float *mixer_norm, *ffn_norm, *mixer_norm_after, *ffn_norm_after, *input_norm_after;
+    /* [d_model] the same number: factor of the residual stream after the layer; NULL: none. */
+    const float *scale;
     weir_block_kv kv; /* with kv_index >= 0 */
     /* The layer whose rows it reads, as a number of layers with KV rows of their own; -1: none. */
     int64_t kv_index;
@@ -112,6 +114,11 @@ struct weir_model {
     bool *used; /* per tensor of the directory, then of the adapter */
 
     const weir_tensor *embedding;
+    /* Per-layer embeddings (layer_inputs.c): the table [n_vocab, n_layers * d_layer_input], the
+     * projection of embedded rows and its norm; NULL: none. */
+    const weir_tensor *layer_embedding;
+    const weir_weight *layer_projection;
+    const float *layer_projection_norm;
     const weir_weight *output;
     const float *output_norm, *rope_factors;
     const float *rope_lists[2]; /* longrope's in GGUF: short, long; NULL until they are loaded */
@@ -151,13 +158,26 @@ enum { WEIR_WEIGHT_ALIGNMENT = 64 }; /* of the weights in weight_memory */
 /* Places for the frequencies of one RoPE table. */
 static inline size_t weir_model_frequencies(const weir_model *model)
 {
-    return (size_t)(model->shape.rotary_dim / 2 + 1);
+    const int64_t own = model->shape.rotary_dim, local = weir_shape_local_rotary(&model->shape);
+    return (size_t)((own > local ? own : local) / 2 + 1);
 }
 /* Bytes of RoPE's frequencies for a device's kernels; 0: they read the host's. */
 size_t weir_model_near_frequency_bytes(const weir_model *model);
 /* Called once for the scaling's own numbers, and after loading with the factors that a file may
  * have. */
 WEIR_MUST_CHECK weir_status weir_model_resolve_rope(weir_model *model, weir_error *error);
+
+/* Elements of a vector in its tensor. */
+static inline int64_t weir_vector_elements(const bound_vector *vector)
+{
+    return vector->runs.stride == 0 && vector->tensor != NULL ? vector->runs.length : vector->count;
+}
+
+/* Width of a row of per-layer embeddings, of all layers; 0: none. */
+static inline int64_t weir_model_layer_input_row(const weir_model *model)
+{
+    return model->shape.n_layers * model->shape.d_layer_input;
+}
 
 /* load.c */
 

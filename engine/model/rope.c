@@ -154,6 +154,24 @@ static weir_status apply_llama3(
     return WEIR_OK;
 }
 
+/* The share `partial_rotary_factor` of the frequencies, the fastest ones, is left; the other
+ * dimensions are not rotated (Gemma 4). */
+static weir_status apply_proportional(
+    scaling *s, float *frequencies, int64_t half, double factor, weir_error *error
+)
+{
+    const double share = rope_number(s, "partial_rotary_factor", NULL, 1.0);
+    if (!(share >= 0.0 && share <= 1.0))
+        return weir_error_set(
+            error, WEIR_EFORMAT, "%s: RoPE rotates %g of the dimensions, which is not a share",
+            weir_tensor_directory_path(s->directory), share
+        );
+    const int64_t n = (int64_t)floor(share * (double)half);
+    for (int64_t i = 0; i < half; i++)
+        frequencies[i] = i < n ? (float)((double)frequencies[i] / factor) : 0.0f;
+    return WEIR_OK;
+}
+
 /* A flag of [rope]. */
 static bool flag(const weir_arch *arch, const char *key, bool otherwise)
 {
@@ -233,7 +251,8 @@ static weir_status apply_factors(
 )
 {
     WEIR_TRY(weir_rope_check_factors(factors, half, path, error));
-    for (int64_t i = 0; factors != NULL && i < half; i++) frequencies[i] /= factors[i];
+    for (int64_t i = 0; factors != NULL && i < half; i++)
+        frequencies[i] = factors[i] < WEIR_ROPE_UNROTATED ? frequencies[i] / factors[i] : 0.0f;
     for (int64_t i = 0; i < half; i++) {
         if (!isfinite(frequencies[i]))
             return weir_error_set(
@@ -334,14 +353,16 @@ weir_status weir_rope_resolve(
         WEIR_TRY(apply_llama3(&s, frequencies, half, factor, original, error));
     } else if (strcmp(type, "yarn") == 0) {
         WEIR_TRY(apply_yarn(&s, frequencies, magnitude, shape, arch, factor, original, error));
+    } else if (strcmp(type, "proportional") == 0) {
+        WEIR_TRY(apply_proportional(&s, frequencies, half, factor, error));
     } else if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) {
         WEIR_TRY(rope_apply_longrope(&s, frequencies, magnitude, shape, own, error));
     } else if (strcmp(type, "default") != 0 && strcmp(type, "none") != 0) {
         char shown[80];
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,
-            "%s: RoPE scaling '%s' is not supported; default, linear, llama3, yarn and longrope "
-            "are",
+            "%s: RoPE scaling '%s' is not supported; default, linear, llama3, yarn, longrope and "
+            "proportional are",
             path, weir_printable(shown, sizeof shown, type, strlen(type))
         );
     }

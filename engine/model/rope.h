@@ -15,11 +15,15 @@ typedef struct weir_rope_context {
     bool has_lists; /* a GGUF file with lists of longrope's factors, which it does not name */
 } weir_rope_context;
 
+/* A factor from which on a frequency is 0: GGUF's for dimensions that are not rotated. */
+#define WEIR_ROPE_UNROTATED 1e30f
+
 /* frequencies [rotary_dim / 2]: theta^(-2i / rotary_dim), scaled as the checkpoint says:
  *   linear  f / factor
  *   llama3  by wavelength, between f and f / factor (Llama 3.1, rope_type "llama3")
  *   yarn    Peng et al. 2023: a ramp between f / factor and f, and a magnitude on cos and sin
  *   longrope  Ding et al. 2024 (Phi 3): f / factor_i from one of two lists, and a magnitude
+ *   proportional  the first partial_rotary_factor of them divided by factor, the others 0 (Gemma 4)
  * and divided by context->factors. context NULL: none.
  * errors: EUNSUPPORTED names a rope type that is not among these; EFORMAT for numbers out of
  *         range */

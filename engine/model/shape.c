@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/buffer.h"
+#include "engine/model/arch.h"
 
 typedef struct field {
     const char *name;
@@ -86,13 +87,72 @@ static bool meta_number(const weir_meta *meta, double *out)
     return false;
 }
 
-/* The entry being read, where to look it up, and the messages of all entries. */
+/* Where entries are looked up, and the messages of all of them. */
 typedef struct reader {
     weir_shape *shape;
+    const weir_arch *arch;
     const weir_tensor_directory *directory;
     const char *prefix; /* of GGUF keys; NULL for safetensors */
     weir_buffer *problems;
+    const char **layers; /* [n_layers] the names of their blocks; NULL: not needed so far */
+    /* Of the entry that is read: blocks whose layers it is about, NULL: none are named; and what is
+     * wrong with its list, NULL: nothing. */
+    const weir_toml_node *blocks;
+    const char *wrong;
 } reader;
+
+/* ---- lists with a value for each layer ------------------------------------------------------- */
+static bool is_one_of(const weir_toml_node *names, const char *name)
+{
+    const char *const one = weir_toml_string(names, NULL);
+    bool is_listed = one != NULL && strcmp(one, name) == 0;
+    for (size_t i = 0; !is_listed && i < weir_toml_size(names); i++)
+        is_listed = is_one_of(weir_toml_at(names, i, NULL), name);
+    return is_listed;
+}
+
+/* The value for the layers of r->blocks. Returns false if there are none, or something is wrong. */
+static bool value_of_layers(reader *r, const weir_meta *list, double *out)
+{
+    bool found = false;
+    if (list->length < (size_t)r->shape->n_layers) {
+        r->wrong = "has fewer entries than the model has layers";
+        return false;
+    }
+    for (int64_t i = 0; i < r->shape->n_layers; i++) {
+        weir_meta element;
+        double value;
+        if (r->layers[i] == NULL || !is_one_of(r->blocks, r->layers[i])) continue;
+        if (!weir_meta_at(list, (size_t)i, &element) || element.type == WEIR_META_ARRAY ||
+            !meta_number(&element, &value))
+            r->wrong = "has an entry that is not a number";
+        else if (found && (value < *out || value > *out))
+            r->wrong = "differs in layers that have the same block";
+        if (r->wrong != NULL) return false;
+        *out = value;
+        found = true;
+    }
+    return found;
+}
+
+/* Lists the blocks of the layers, which an entry with `layers` needs. */
+static weir_status name_layers(reader *r, weir_error *error)
+{
+    const int64_t n = r->shape->n_layers;
+    if (r->layers != NULL || n < 1) return WEIR_OK; /* n_layers is bad, which is reported */
+    r->layers = calloc((size_t)n, sizeof *r->layers);
+    if (r->layers == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %" PRId64 " layers", n);
+    return weir_arch_layers(r->arch, r->directory, n, r->layers, error);
+}
+
+static bool number_of(reader *r, const weir_meta *meta, double *out)
+{
+    return meta->type == WEIR_META_ARRAY && r->blocks != NULL ? value_of_layers(r, meta, out)
+                                                              : meta_number(meta, out);
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
 
 /* Element N of the list LIST for a key LIST.N. */
 static bool find_element(const reader *r, char *key, weir_meta *out)
@@ -106,7 +166,7 @@ static bool find_element(const reader *r, char *key, weir_meta *out)
            weir_meta_at(&list, (size_t)strtoul(dot + 1, NULL, 10), out);
 }
 
-static bool read_key(const reader *r, const char *key, double *out)
+static bool read_key(reader *r, const char *key, double *out)
 {
     char full[512];
     if (r->prefix != NULL)
@@ -116,11 +176,11 @@ static bool read_key(const reader *r, const char *key, double *out)
     weir_meta meta;
     return (weir_tensor_directory_meta(r->directory, full, &meta) || find_element(r, full, &meta)
            ) &&
-           meta_number(&meta, out);
+           number_of(r, &meta, out);
 }
 
 /* KEY or [KEYS]: the first that exists. */
-static bool read_keys(const reader *r, const weir_toml_node *node, double *out)
+static bool read_keys(reader *r, const weir_toml_node *node, double *out)
 {
     if (node == NULL) return false;
     const char *key = weir_toml_string(node, NULL);
@@ -173,7 +233,16 @@ static bool read_rows(const reader *r, const weir_toml_node *node, double *out)
     return true;
 }
 
-static bool read_source(const reader *r, const weir_toml_node *source, double *out)
+/* True if the setting of config.json is. */
+static bool is_set(const reader *r, const weir_toml_node *node)
+{
+    const char *const path = node != NULL ? weir_toml_string(node, NULL) : NULL;
+    weir_meta meta;
+    return path != NULL && weir_tensor_directory_meta(r->directory, path, &meta) &&
+           meta.type == WEIR_META_BOOL && meta.boolean;
+}
+
+static bool read_source(reader *r, const weir_toml_node *source, double *out)
 {
     double other;
     if (r->prefix != NULL) {
@@ -190,6 +259,7 @@ static bool read_source(const reader *r, const weir_toml_node *source, double *o
     if (read_rows(r, weir_toml_get(source, "hf_rows"), out)) return true;
     if (!read_keys(r, weir_toml_get(source, "hf"), out))
         return read_default(r, weir_toml_get(source, "default"), out);
+    if (is_set(r, weir_toml_get(source, "hf_double"))) *out *= 2.0;
     return read_factor(r, source, "hf_times", out);
 }
 
@@ -206,7 +276,7 @@ static void describe_keys(weir_buffer *out, const weir_toml_node *node)
     }
 }
 
-static void read_entry(const reader *r, const char *name, const weir_toml_node *source)
+static void read_entry(reader *r, const char *name, const weir_toml_node *source)
 {
     const field *const f = find_field(name, strlen(name));
     if (f == NULL) {
@@ -214,9 +284,15 @@ static void read_entry(const reader *r, const char *name, const weir_toml_node *
         return;
     }
     double value = 0.0;
-    if (!read_source(r, source, &value)) {
+    r->blocks = weir_toml_get(source, "layers");
+    r->wrong = NULL;
+    const bool found = read_source(r, source, &value);
+    if (!found || r->wrong != NULL) {
         const weir_toml_node *const keys = weir_toml_get(source, r->prefix != NULL ? "gguf" : "hf");
-        (void)!weir_buffer_format(r->problems, "; %s is missing or not a number (", name);
+        (void)!weir_buffer_format(
+            r->problems, "; %s %s (", name,
+            r->wrong != NULL ? r->wrong : "is missing or not a number"
+        );
         if (keys != NULL) describe_keys(r->problems, keys);
         (void)!weir_buffer_text(r->problems, ")");
         return;
@@ -236,41 +312,59 @@ static void read_entry(const reader *r, const char *name, const weir_toml_node *
         *(double *)at = value;
 }
 
+static weir_status read_entries(reader *r, weir_error *error)
+{
+    const weir_toml_node *const table = weir_toml_get(r->arch->root, "shape");
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        const char *name;
+        const weir_toml_node *const source = weir_toml_at(table, i, &name);
+        if (weir_toml_get(source, "layers") != NULL) WEIR_TRY(name_layers(r, error));
+        read_entry(r, name, source);
+    }
+    return WEIR_OK;
+}
+
+/* What does not fit together. */
+static void check_together(const weir_shape *shape, weir_buffer *problems)
+{
+    const int64_t rotary[] = { shape->rotary_dim, shape->rotary_dim_local };
+    if (problems->size == 0 && shape->n_kv_heads > 0 && shape->n_heads % shape->n_kv_heads != 0)
+        (void)!weir_buffer_format(
+            problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads",
+            shape->n_heads, shape->n_kv_heads
+        );
+    if (problems->size == 0 && shape->head_dim > 0 && shape->rotary_dim > shape->head_dim)
+        (void)!weir_buffer_format(
+            problems, "; RoPE rotates %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim,
+            shape->head_dim
+        );
+    for (size_t i = 0; i < 2; i++)
+        if (problems->size == 0 && rotary[i] % 2 != 0)
+            (void)!weir_buffer_format(
+                problems, "; RoPE's %" PRId64 " dimensions are not even", rotary[i]
+            );
+}
+
 weir_status weir_shape_resolve(
-    weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
-    const char *gguf_prefix, weir_error *error
+    weir_shape *shape, const weir_arch *arch, const weir_tensor_directory *directory,
+    weir_error *error
 )
 {
     *shape = (weir_shape){ .rope_score_scale = 1.0 };
     weir_buffer problems = { 0 };
-    const reader r = {
-        .shape = shape, .directory = directory, .prefix = gguf_prefix, .problems = &problems
-    };
-    for (size_t i = 0; i < weir_toml_size(table); i++) {
-        const char *name;
-        const weir_toml_node *const source = weir_toml_at(table, i, &name);
-        read_entry(&r, name, source);
-    }
-    if (problems.size == 0 && shape->n_kv_heads > 0 && shape->n_heads % shape->n_kv_heads != 0)
-        (void)!weir_buffer_format(
-            &problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads",
-            shape->n_heads, shape->n_kv_heads
+    reader r = { .shape = shape,
+                 .arch = arch,
+                 .directory = directory,
+                 .prefix = weir_arch_gguf_prefix(directory),
+                 .problems = &problems };
+    weir_status status = read_entries(&r, error);
+    check_together(shape, &problems);
+    if (status == WEIR_OK && problems.size > 0)
+        status = weir_error_set(
+            error, WEIR_EFORMAT, "%s: bad shape: %s", weir_tensor_directory_path(directory),
+            problems.data + 2
         );
-    if (problems.size == 0 && shape->head_dim > 0 && shape->rotary_dim > shape->head_dim)
-        (void)!weir_buffer_format(
-            &problems, "; RoPE rotates %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim,
-            shape->head_dim
-        );
-    if (problems.size == 0 && shape->rotary_dim % 2 != 0)
-        (void)!weir_buffer_format(
-            &problems, "; RoPE's %" PRId64 " dimensions are not even", shape->rotary_dim
-        );
-    const weir_status status = problems.size == 0
-                                   ? WEIR_OK
-                                   : weir_error_set(
-                                         error, WEIR_EFORMAT, "%s: bad shape: %s",
-                                         weir_tensor_directory_path(directory), problems.data + 2
-                                     );
     weir_buffer_free(&problems);
+    free(r.layers);
     return status;
 }

@@ -20,7 +20,12 @@ extern "C" {
     X(n_kv_heads, 1, 4096)                                                                         \
     X(head_dim, 1, 4096)                                                                           \
     X(rotary_dim, 2, 4096) /* leading dimensions of a head that RoPE rotates */                    \
+    X(n_kv_heads_local, 1, 4096) /* of layers with local_heads                   */                \
+    X(head_dim_local, 1, 4096)                                                                     \
+    X(rotary_dim_local, 0, 4096) /* of layers with rope_local; 0: rotary_dim     */                \
     X(d_ffn, 1, 1 << 22)                                                                           \
+    X(d_ffn_wide, 1, 1 << 22) /* of feed-forward blocks with `wide`           */                   \
+    X(d_layer_input, 0, 1 << 16) /* width of per-layer embeddings; 0: none       */                \
     X(n_experts, 1, 4096)                                                                          \
     X(n_experts_used, 1, 4096) /* of each token                                */                  \
     X(n_expert_groups, 0, 4096) /* a token uses those of n_expert_groups_used  */                  \
@@ -59,6 +64,8 @@ extern "C" {
     X(ssm_dt_min, 0.0, 1e6) /* limits of Mamba-2's time steps */                                   \
     X(ssm_dt_max, 0.0, DBL_MAX) /* 0: none */
 
+struct weir_arch;
+
 typedef struct weir_shape {
 #define X(name, least, most) int64_t name;
     WEIR_SHAPE_INTEGERS(X)
@@ -70,6 +77,12 @@ typedef struct weir_shape {
     double rope_score_scale; /* factor of q . k by RoPE's scaling ([rope] scale_scores); 1: none */
 } weir_shape;
 
+/* Dimensions that RoPE rotates in layers with rope_local. */
+static inline int64_t weir_shape_local_rotary(const weir_shape *shape)
+{
+    return shape->rotary_dim_local > 0 ? shape->rotary_dim_local : shape->rotary_dim;
+}
+
 /* The names of the shapes. Returns NULL past the last. */
 const char *weir_shape_name(size_t index);
 /* Any number by its name; false: there is none. */
@@ -79,15 +92,17 @@ int64_t weir_shape_integer(const weir_shape *shape, const char *name);
 
 /* Reads every entry of the [shape] table. A source is
  *   { gguf = KEY or [KEYS], gguf_minus = KEY, gguf_over = KEY, gguf_times = SHAPE, hf = PATH or
- *   [PATHS], hf_times = SHAPE, hf_rows = TENSOR, default = NUMBER | "SHAPE" | "SHAPE / SHAPE",
- *   power = NUMBER }
- * `hf_rows` is the number of rows of a tensor, for what config.json does not say. `power` is an
- * exponent of the value, wherever it comes from. A key that ends with .N is element N of a list.
- * GGUF keys get the architecture's prefix; an array (per-layer heads) counts as its largest
- * element. Entries may use earlier ones. All missing and bad numbers are reported at once. */
+ *   [PATHS], hf_times = SHAPE, hf_double = PATH, hf_rows = TENSOR, default = NUMBER | "SHAPE" |
+ *   "SHAPE / SHAPE", power = NUMBER, layers = [BLOCKS] }
+ * `hf_rows` is the number of rows of a tensor, for what config.json does not say. With `hf_double`
+ * the value is twice as large if that setting is true. `power` is an exponent of the value,
+ * wherever it comes from. A key that ends with .N is element N of a list. GGUF keys get the
+ * architecture's prefix. An array has a value for each layer: that of the layers with one of the
+ * blocks in `layers`, which must all have the same, else the largest. Entries may use earlier ones.
+ * All missing and bad numbers are reported at once. */
 WEIR_MUST_CHECK weir_status weir_shape_resolve(
-    weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
-    const char *gguf_prefix, weir_error *error
+    weir_shape *shape, const struct weir_arch *arch, const weir_tensor_directory *directory,
+    weir_error *error
 );
 
 #ifdef __cplusplus

@@ -75,6 +75,11 @@ typedef struct weir_recurrent_round {
 /* The rows of a step: those of its sequences, in order. */
 typedef struct weir_step_inputs {
     const float *x; /* [n_rows, d_model] after the layer's norm */
+    float *stream; /* [n_rows, d_model] before it: the residual stream; not written to */
+    /* [n_rows, layer_input_stride], of which the first d_layer_input are the layer's; NULL: the
+     * model has no per-layer embeddings. */
+    const float *layer_input;
+    int64_t layer_input_stride;
     const int32_t *positions; /* [n_rows] */
     const bool *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
     weir_rope_table rope, local_rope; /* local_rope: of layers with rope_local */

@@ -14,7 +14,7 @@ weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l)
 
 static int64_t scratch_elements(const weir_model *model, const weir_workspace_limits *limits)
 {
-    int64_t n = 0;
+    int64_t n = limits->rows * weir_model_layer_input_row(model);
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         n = weir_max(
@@ -25,6 +25,12 @@ static int64_t scratch_elements(const weir_model *model, const weir_workspace_li
         n = weir_max(
             n, l->ffn.block->scratch_elements(
                    &model->shape, l->ffn.options, limits->rows, limits->segments
+               )
+        );
+        if (l->input.block == NULL) continue;
+        n = weir_max(
+            n, l->input.block->scratch_elements(
+                   &model->shape, l->input.options, limits->rows, limits->segments
                )
         );
     }
@@ -108,6 +114,7 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
     WEIR_ARRAYS_PLACE(&arrays, w->in, rows * width);
     WEIR_ARRAYS_PLACE(&arrays, w->out, rows * width);
     WEIR_ARRAYS_PLACE(&arrays, w->scratch, scratch_elements(model, limits));
+    WEIR_ARRAYS_PLACE(&arrays, w->layer_inputs, rows * (size_t)weir_model_layer_input_row(model));
     WEIR_ARRAYS_PLACE(&arrays, w->gathered, (size_t)limits->logits * width);
     WEIR_ARRAYS_PLACE(&arrays, w->logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
     WEIR_ARRAYS_PLACE(&arrays, w->lse, limits->evicts ? rows * (size_t)most_queries(model) : 0);

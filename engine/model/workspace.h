@@ -12,6 +12,7 @@ struct weir_workspace {
     size_t device_scratch_size, host_scratch_size; /* allocated by the stream, charged here */
     weir_workspace_limits limits;
     float *x, *in, *out, *scratch, *gathered, *logits;
+    float *layer_inputs; /* [rows, n_layers, d_layer_input] */
     /* Copies of x, logits and queries that the host can read; without a device the arrays
      * themselves. */
     float *shown_rows, *shown_logits, *shown_queries;
@@ -54,6 +55,9 @@ weir_step weir_step_of(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
 );
 
+/* layer_inputs.c: the rows of per-layer embeddings; x of the workspace holds the embedded rows. */
+WEIR_MUST_CHECK weir_status
+weir_fill_layer_inputs(const weir_model *model, const weir_workspace *w, const weir_batch *batch);
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
 WEIR_MUST_CHECK weir_status
 weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch);

@@ -47,11 +47,9 @@ static inline void probe_rope(const weir_arch *arch, const probe_numbers *of, co
 
 static inline void probe_arch(const weir_arch *arch, const probe_numbers *of)
 {
-    const weir_toml_node *const table = weir_toml_get(arch->root, "shape");
-    const char *const prefix = weir_arch_gguf_prefix(of);
     weir_shape shape = { 0 };
     weir_error error = { 0 };
-    const weir_status status = weir_shape_resolve(&shape, table, of, prefix, &error);
+    const weir_status status = weir_shape_resolve(&shape, arch, of, &error);
     probe_status(status, &error);
     if (status != WEIR_OK) return;
     probe_require(shape.n_layers >= 0 && shape.n_layers <= PROBE_LAYERS);

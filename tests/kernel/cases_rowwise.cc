@@ -114,7 +114,7 @@ Case rope(
                (double)(n_rows * n_heads * rotary_dim) * 3 } };
 }
 
-enum class Alias { None, Gate, Up };
+enum class Alias { None, Gate, Up, GateAndOneUp }; /* GateAndOneUp: up is one row for all */
 
 Case glu(
     int64_t n_rows, int64_t dim, int64_t pad, Alias alias, Fill fill = Fill::Normal,
@@ -126,10 +126,13 @@ Case glu(
                  auto *args = b.one<weir_glu_args>();
                  const int64_t stride = dim + pad;
                  const size_t n = (size_t)(n_rows * stride);
-                 float *gate = alias == Alias::Gate ? b.inout(n, fill, 3) : b.input(n, fill, 3);
-                 float *up = alias == Alias::Up ? b.inout(n) : b.input(n);
-                 float *dst = alias == Alias::Gate ? gate : alias == Alias::Up ? up : b.output(n);
+                 const bool is_one = alias == Alias::GateAndOneUp,
+                            is_gate = is_one || alias == Alias::Gate;
+                 float *gate = is_gate ? b.inout(n, fill, 3) : b.input(n, fill, 3);
+                 float *up = alias == Alias::Up ? b.inout(n) : b.input(is_one ? (size_t)dim : n);
+                 float *dst = is_gate ? gate : alias == Alias::Up ? up : b.output(n);
                  *args = { dst, gate, up, n_rows, dim, stride, stride, stride, kind, 2 };
+                 if (is_one) args->up_stride = 0;
                  return args;
              },
              { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
@@ -247,6 +250,8 @@ std::vector<Case> rowwise_cases(weir_op op)
                  glu(2, 256, 0, Alias::None, Fill::Large, WEIR_GLU_GEGLU),
                  glu(2, 77, 1, Alias::Up, Fill::Mixed, WEIR_GLU_GEGLU),
                  glu(5, 101, 3, Alias::Up, Fill::Normal, WEIR_GLU_BILINEAR),
+                 glu(4, 1100, 4, Alias::GateAndOneUp, Fill::Normal, WEIR_GLU_BILINEAR),
+                 glu(3, 1024, 0, Alias::GateAndOneUp),
                  glu(3, 2060, 4, Alias::Gate, Fill::Normal, WEIR_GLU_CLAMPED),
                  glu(2, 256, 0, Alias::None, Fill::Large, WEIR_GLU_CLAMPED),
                  glu(2, 77, 1, Alias::Up, Fill::Mixed, WEIR_GLU_CLAMPED),

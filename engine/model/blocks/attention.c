@@ -1,6 +1,7 @@
 /* engine/model/blocks/attention.c - grouped-query attention (Ainslie et al. 2023), with the options
- * that published models use: biases, RMS norm on q and k, partial RoPE in both pairings and with
- * two bases, a sliding window, learned sink logits, and Qwen3.5's output gate. */
+ * that published models use: biases, RMS norm on q, k and v, partial RoPE in both pairings and with
+ * two bases, a sliding window with heads of another size, the KV rows of an earlier layer, learned
+ * sink logits, and Qwen3.5's output gate. */
 
 #include "engine/model/blocks/attend.h"
 #include "engine/model/blocks/heads.h"
@@ -36,6 +37,10 @@ static const weir_parameter parameters[] = {
 static const weir_block_option option_table[] = {
     WEIR_HEADS_OPTIONS(attention_options, heads),
     WEIR_FLAG_OPTION(attention_options, heads.rope_local, "rope_local", false),
+    WEIR_FLAG_OPTION(attention_options, heads.local_heads, "local_heads", false),
+    WEIR_FLAG_OPTION(attention_options, heads.shared, "shared", false),
+    WEIR_FLAG_OPTION(attention_options, heads.v_norm, "v_norm", false),
+    WEIR_FLAG_OPTION(attention_options, heads.v_optional, "v_optional", false),
     WEIR_FLAG_OPTION(attention_options, window, "window", false),
     WEIR_FLAG_OPTION(attention_options, sink_logits, "sink_logits", false),
     { 0 }
@@ -49,12 +54,20 @@ static int32_t window_of(const weir_shape *shape, const void *options)
 
 static const char *const *more_shapes(const void *options)
 {
-    static const char *const none[] = { NULL }, *const window[] = { "window", NULL },
-                             *const local[] = { "rope_theta_local", NULL },
-                             *const both[] = { "window", "rope_theta_local", NULL };
+#define HEADS "n_kv_heads_local", "head_dim_local"
+    static const char *const lists[][5] = {
+        { NULL },
+        { "window" },
+        { "rope_theta_local" },
+        { "window", "rope_theta_local" },
+        { HEADS },
+        { "window", HEADS },
+        { "rope_theta_local", HEADS },
+        { "window", "rope_theta_local", HEADS },
+    };
+#undef HEADS
     const attention_options *const own = options;
-    if (own->heads.rope_local) return own->window ? both : local;
-    return own->window ? window : none;
+    return lists[own->window + 2 * own->heads.rope_local + 4 * own->heads.local_heads];
 }
 
 static weir_block_kv kv(const weir_shape *shape, const void *options)
@@ -65,16 +78,24 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
     return rows;
 }
 
+/* Of the keys of a row that the layer computes. */
+static int64_t kv_width(const weir_shape *shape, const void *options)
+{
+    return ((const attention_options *)options)->heads.shared ? 0
+                                                              : weir_heads_kv_width(shape, options);
+}
+
 static int64_t scratch_elements(
     const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
 )
 {
     (void)n_segments;
-    return n_rows * (weir_heads_q_width(shape, options) + 2 * weir_heads_kv_width(shape, options) +
+    return n_rows * (weir_heads_q_width(shape, options) + 2 * kv_width(shape, options) +
                      weir_heads_width(shape, options));
 }
 
-/* q, k, v = W_q x, W_k x, W_v x; q, k = rope(norm(q)), rope(norm(k)); k and v go to the KV pages;
+/* q, k, v = W_q x, W_k x, W_v x; q, k = rope(norm(q)), rope(norm(k)); k and v go to the KV pages,
+ * unless they are those of an earlier layer;
  * out = W_o (softmax(scale q K^T) V * sigmoid(gate)); scale is 1 / sqrt(hd) or attention_scale.
  * With q_gate W_q x is per head [query | gate]. */
 static weir_status forward(
@@ -82,9 +103,8 @@ static weir_status forward(
 )
 {
     const weights *const w = block_weights;
-    const int64_t n = step->n_rows, hd = shape->head_dim;
-    const int64_t q_row = weir_heads_q_width(shape, options),
-                  kv_row = weir_heads_kv_width(shape, options),
+    const int64_t n = step->n_rows, hd = weir_heads_dim(shape, options);
+    const int64_t q_row = weir_heads_q_width(shape, options), kv_row = kv_width(shape, options),
                   o_row = weir_heads_width(shape, options);
 
     float *const q = step->out.scratch; /* [n, H, hd (| gate)] */
@@ -95,18 +115,18 @@ static weir_status forward(
     WEIR_TRY(weir_heads_project(shape, options, &w->heads, step, q, k, v));
     WEIR_TRY(weir_heads_rope(shape, options, step, q, k));
     WEIR_TRY(weir_attend(
-        step, k, v,
+        step, kv_row > 0 ? k : NULL, v,
         (weir_attention_args){ .out = out,
                                .q = q,
                                .n_heads = shape->n_heads,
-                               .n_kv_heads = shape->n_kv_heads,
+                               .n_kv_heads = weir_heads_kv_heads(shape, options),
                                .key_dim = hd,
                                .value_dim = hd,
                                .q_stride = q_row,
                                .q_head_stride = q_row / shape->n_heads,
                                .out_stride = o_row,
                                .window = window_of(shape, options),
-                               .scale = weir_heads_scale(shape),
+                               .scale = weir_heads_scale(shape, options),
                                .sink_logits = w->sink_logits,
                                .softcap = (float)shape->attention_softcap }
     ));
@@ -123,6 +143,7 @@ const weir_block weir_block_attention = {
     .options = option_table,
     .options_bytes = sizeof(attention_options),
     .check = weir_heads_check,
+    .reject = weir_heads_reject,
     .kv = kv,
     .more_shapes = more_shapes,
     .scratch_elements = scratch_elements,

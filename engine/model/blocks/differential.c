@@ -112,7 +112,7 @@ weir_attention_args weir_differential_attention(
                                   .q_stride = q_row,
                                   .q_head_stride = q_row / n_heads,
                                   .out_stride = n_heads * hd,
-                                  .scale = weir_heads_scale(shape),
+                                  .scale = weir_heads_scale(shape, options),
                                   .softcap = (float)shape->attention_softcap };
 }
 

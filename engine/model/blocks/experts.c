@@ -1,39 +1,24 @@
 /* engine/model/blocks/experts.c - a mixture of experts (Shazeer et al. 2017): a router chooses
  * n_experts_used of n_experts for each row, and their outputs are summed by its weights, with those
  * of experts that every row uses (DeepSeekMoE, Dai et al. 2024). An expert is a SwiGLU, the clamped
- * one of gpt-oss, or Nemotron-H's ReLU squared without a gate. */
-#include <string.h>
+ * one of gpt-oss, a GeGLU, or Nemotron-H's ReLU squared without a gate. */
+#include <math.h>
 
 #include "engine/base/array_layout.h"
-#include "engine/model/blocks/layer_ops.h"
-#include "engine/model/expert_cache.h"
-
-typedef struct options {
-    int32_t scores, shared; /* weir_expert_scores, weir_expert_shared */
-    int32_t activation;
-    bool normalise;
-    double limit; /* of clamped SwiGLU; 0: SwiGLU */
-} options;
-
-enum { SWIGLU, RELU2 }; /* activation */
+#include "engine/model/blocks/experts_internal.h"
 
 static const weir_block_option option_table[] = {
-    WEIR_WORD_OPTION(options, scores, "scores", "softmax sigmoid", WEIR_EXPERTS_SOFTMAX),
-    WEIR_WORD_OPTION(options, activation, "activation", "swiglu relu2", SWIGLU),
-    WEIR_FLAG_OPTION(options, normalise, "normalise", true),
-    WEIR_REAL_OPTION(options, limit, "limit", 0, 1e6, 0),
-    WEIR_WORD_OPTION(options, shared, "shared", "none plain gated", WEIR_EXPERTS_NONE),
+    WEIR_WORD_OPTION(experts_options, scores, "scores", "softmax sigmoid", WEIR_EXPERTS_SOFTMAX),
+    WEIR_WORD_OPTION(
+        experts_options, activation, "activation", "swiglu relu2 geglu", EXPERTS_SWIGLU
+    ),
+    WEIR_FLAG_OPTION(experts_options, normalise, "normalise", true),
+    WEIR_REAL_OPTION(experts_options, limit, "limit", 0, 1e6, 0),
+    WEIR_WORD_OPTION(experts_options, shared, "shared", "none plain gated", WEIR_EXPERTS_NONE),
+    WEIR_FLAG_OPTION(experts_options, router_norm, "router_norm", false),
+    WEIR_FLAG_OPTION(experts_options, own_norms, "own_norms", false),
     { 0 }
 };
-
-typedef struct weights {
-    const weir_weight *router; /* [E, D] */
-    const float *router_bias, *selection_bias; /* [E] */
-    const weir_weight *gate, *up, *down; /* [E] of [I, D] [I, D] [D, I] */
-    const float *gate_bias, *up_bias, *down_bias; /* NULL or [E, I] [E, I] [E, D] */
-    const weir_weight *shared_gate; /* [1, D] */
-    const weir_weight *all_gate, *all_up, *all_down; /* shared experts: [S, D] [S, D] [D, S] */
-} weights;
 
 #define DIMENSION(name, field)                                                                     \
     static int64_t name(const weir_shape *shape, const void *block_options)                        \
@@ -53,11 +38,11 @@ static int64_t one(const weir_shape *shape, const void *block_options)
 
 static bool has_shared(const void *block_options)
 {
-    return ((const options *)block_options)->shared != WEIR_EXPERTS_NONE;
+    return ((const experts_options *)block_options)->shared != WEIR_EXPERTS_NONE;
 }
 static bool has_gate(const void *block_options)
 {
-    return ((const options *)block_options)->activation == SWIGLU;
+    return ((const experts_options *)block_options)->activation != EXPERTS_RELU2;
 }
 static bool has_shared_gate(const void *block_options)
 {
@@ -65,31 +50,53 @@ static bool has_shared_gate(const void *block_options)
 }
 static bool has_gated(const void *block_options)
 {
-    return ((const options *)block_options)->shared == WEIR_EXPERTS_GATED;
+    return ((const experts_options *)block_options)->shared == WEIR_EXPERTS_GATED;
 }
 static bool has_sigmoid(const void *block_options)
 {
-    return ((const options *)block_options)->scores == WEIR_EXPERTS_SIGMOID;
+    return ((const experts_options *)block_options)->scores == WEIR_EXPERTS_SIGMOID;
 }
 
+static bool has_router_norm(const void *block_options)
+{
+    return ((const experts_options *)block_options)->router_norm;
+}
+static bool has_own_norms(const void *block_options)
+{
+    return ((const experts_options *)block_options)->own_norms;
+}
+static double inverse_root(const weir_shape *shape) { return 1.0 / sqrt((double)shape->d_model); }
+
 static const weir_parameter parameters[] = {
-    { WEIR_MATRIX("ffn.router", weights, router, experts, model), .is_exact = true },
-    { WEIR_VECTOR("ffn.router_bias", weights, router_bias, experts), .optional = true },
-    { WEIR_VECTOR("ffn.selection_bias", weights, selection_bias, experts), .optional = true,
+    { WEIR_MATRIX("ffn.router", experts_weights, router, experts, model), .is_exact = true },
+    { WEIR_VECTOR("ffn.router_bias", experts_weights, router_bias, experts), .optional = true },
+    { WEIR_VECTOR("ffn.router_norm", experts_weights, router_norm, model), .scale = inverse_root,
+      .wanted = has_router_norm },
+    { WEIR_VECTOR("ffn.selection_bias", experts_weights, selection_bias, experts), .optional = true,
       .wanted = has_sigmoid },
-    { WEIR_EXPERTS("ffn.experts.gate", weights, gate, experts, inner, model), .wanted = has_gate },
-    { WEIR_EXPERTS("ffn.experts.up", weights, up, experts, inner, model) },
-    { WEIR_EXPERTS("ffn.experts.down", weights, down, experts, model, inner) },
-    { WEIR_VECTOR("ffn.experts.gate_bias", weights, gate_bias, experts, inner), .optional = true,
+    { WEIR_EXPERTS("ffn.experts.gate", experts_weights, gate, experts, inner, model),
       .wanted = has_gate },
-    { WEIR_VECTOR("ffn.experts.up_bias", weights, up_bias, experts, inner), .optional = true },
-    { WEIR_VECTOR("ffn.experts.down_bias", weights, down_bias, experts, model), .optional = true },
-    { WEIR_MATRIX("ffn.shared_gate", weights, shared_gate, one, model), .is_exact = true,
+    { WEIR_EXPERTS("ffn.experts.up", experts_weights, up, experts, inner, model) },
+    { WEIR_EXPERTS("ffn.experts.down", experts_weights, down, experts, model, inner) },
+    { WEIR_VECTOR("ffn.experts.scale", experts_weights, scales, experts), .optional = true },
+    { WEIR_VECTOR("ffn.experts.norm", experts_weights, norm, model), .wanted = has_own_norms },
+    { WEIR_VECTOR("ffn.experts.norm_after", experts_weights, norm_after, model),
+      .wanted = has_own_norms },
+    { WEIR_VECTOR("ffn.shared.norm_after", experts_weights, shared_norm_after, model),
+      .wanted = has_own_norms },
+    { WEIR_VECTOR("ffn.experts.gate_bias", experts_weights, gate_bias, experts, inner),
+      .optional = true, .wanted = has_gate },
+    { WEIR_VECTOR("ffn.experts.up_bias", experts_weights, up_bias, experts, inner),
+      .optional = true },
+    { WEIR_VECTOR("ffn.experts.down_bias", experts_weights, down_bias, experts, model),
+      .optional = true },
+    { WEIR_MATRIX("ffn.shared_gate", experts_weights, shared_gate, one, model), .is_exact = true,
       .wanted = has_gated },
-    { WEIR_MATRIX("ffn.shared.gate", weights, all_gate, shared_inner, model),
+    { WEIR_MATRIX("ffn.shared.gate", experts_weights, all_gate, shared_inner, model),
       .wanted = has_shared_gate },
-    { WEIR_MATRIX("ffn.shared.up", weights, all_up, shared_inner, model), .wanted = has_shared },
-    { WEIR_MATRIX("ffn.shared.down", weights, all_down, model, shared_inner),
+    { WEIR_MATRIX("ffn.shared.up", experts_weights, all_up, shared_inner, model),
+      .wanted = has_shared },
+    { WEIR_MATRIX("ffn.shared.down", experts_weights, all_down, model, shared_inner),
       .wanted = has_shared },
     { 0 }
 };
@@ -103,9 +110,14 @@ static const char *const *more_shapes(const void *block_options)
 
 static weir_status check(const void *block_options, weir_error *error)
 {
-    const options *const o = block_options;
-    if (o->limit == 0.0 || has_gate(o)) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG, "limit is one of SwiGLU, and activation is relu2");
+    const experts_options *const o = block_options;
+    if (o->limit > 0.0 && o->activation != EXPERTS_SWIGLU)
+        return weir_error_set(
+            error, WEIR_ECONFIG, "limit is one of SwiGLU, and activation is another"
+        );
+    if (o->own_norms && o->shared != WEIR_EXPERTS_PLAIN)
+        return weir_error_set(error, WEIR_ECONFIG, "own_norms = true needs shared = \"plain\"");
+    return WEIR_OK;
 }
 
 static const char *reject(const weir_shape *shape, const void *block_options)
@@ -121,34 +133,23 @@ static const char *reject(const weir_shape *shape, const void *block_options)
         return "the groups that a token uses have fewer experts than it uses";
     if (has_shared(block_options) && shape->d_shared < 1)
         return "shared experts have no width (d_shared)";
+    if ((has_router_norm(block_options) || has_own_norms(block_options)) &&
+        shape->residual_scale > 0.0 && (shape->residual_scale < 1.0 || shape->residual_scale > 1.0))
+        return "norms of the residual stream are not supported with a residual_scale";
     return NULL;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-/* A pair is a row with one of its experts; the pairs of an expert are adjacent. */
-typedef struct memory {
-    int64_t n_pairs, n_terms; /* terms: of a row's sum */
-    float *logits, *shared_logits; /* [n, E] [n] */
-    float *weights; /* [n, n_terms] */
-    int32_t *chosen; /* [n, k] experts */
-    int32_t *rows; /* [n_pairs] the row of a pair */
-    int32_t *terms; /* [n, n_terms] rows of `y` */
-    int32_t *starts; /* [E] the first pair of an expert, or their number */
-    int32_t *order; /* [min(E, n_pairs)] experts that have pairs, in the order of their groups */
-    weir_matmul_group *groups; /* [min(E, n_pairs)] */
-    float *x; /* [n_pairs, D] rows of pairs */
-    float *y; /* [n_pairs + n, D] outputs of experts, then of shared ones; x is in the first part */
-    float *gate, *up; /* [n_pairs, I], or [n, S]; without gates `gate` has up's product */
-    int64_t n_elements;
-} memory;
-
-static memory memory_of(const weir_shape *shape, const options *o, float *scratch, int64_t n_rows)
+static experts_memory memory_of(
+    const weir_shape *shape, const experts_options *o, float *scratch, int64_t n_rows
+)
 {
     weir_arrays arrays = { .base = (char *)scratch };
     const int64_t d = shape->d_model, n_experts = shape->n_experts,
                   n_shared = o->shared != WEIR_EXPERTS_NONE ? n_rows : 0;
-    memory m = { .n_pairs = n_rows * shape->n_experts_used,
-                 .n_terms = shape->n_experts_used + (n_shared > 0) };
+    experts_memory m = { .n_pairs = n_rows * shape->n_experts_used,
+                         /* With norms the shared ones are added apart. */
+                         .n_terms = shape->n_experts_used + (n_shared > 0 && !o->own_norms) };
     const int64_t n_groups = n_experts < m.n_pairs ? n_experts : m.n_pairs;
     const int64_t routed = m.n_pairs * shape->d_expert, shared = n_shared * shape->d_shared,
                   most = routed > shared ? routed : shared;
@@ -161,10 +162,11 @@ static memory memory_of(const weir_shape *shape, const options *o, float *scratc
     WEIR_ARRAYS_PLACE(&arrays, m.terms, n_rows * m.n_terms);
     WEIR_ARRAYS_PLACE(&arrays, m.starts, n_experts);
     WEIR_ARRAYS_PLACE(&arrays, m.order, n_groups);
+    WEIR_ARRAYS_PLACE(&arrays, m.in, o->own_norms || o->router_norm ? n_rows * d : 0);
     WEIR_ARRAYS_PLACE(&arrays, m.y, (m.n_pairs + n_shared) * d);
     m.x = m.y;
     WEIR_ARRAYS_PLACE(&arrays, m.gate, most);
-    WEIR_ARRAYS_PLACE(&arrays, m.up, has_gate(o) ? most : 0);
+    WEIR_ARRAYS_PLACE(&arrays, m.up, experts_have_gate(o) ? most : 0);
     m.n_elements = (int64_t)(arrays.bytes / sizeof(float));
     return m;
 }
@@ -178,211 +180,135 @@ static int64_t scratch_elements(
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
-static weir_status route(
-    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
-    const memory *m
-)
+/* dst [n, D] = norm(src), by the weight. */
+static weir_status norm(const experts_call *c, float *dst, float *src, const float *weight)
 {
-    const bool is_gated = o->shared == WEIR_EXPERTS_GATED;
-    const weir_linear_output outputs[] = { { m->logits, w->router, w->router_bias },
-                                           { m->shared_logits, w->shared_gate, NULL } };
-    WEIR_TRY(weir_linear_outputs(step, is_gated ? 2 : 1, outputs, step->in.x));
+    const int64_t d = c->shape->d_model;
+    return weir_rmsnorm(
+        c->step->stream, &(weir_rmsnorm_args){ .dst = dst,
+                                               .src = src,
+                                               .weight = weight,
+                                               .n_rows = c->step->n_rows,
+                                               .n_groups = 1,
+                                               .dim = d,
+                                               .dst_stride = d,
+                                               .dst_group_stride = d,
+                                               .src_stride = d,
+                                               .src_group_stride = d,
+                                               .eps = (float)c->shape->norm_eps }
+    );
+}
+
+/* What reads the residual stream has its own norm of it, in m->in. *in becomes the rows. */
+static weir_status read_stream(const experts_call *c, const float *weight, const float **in)
+{
+    *in = weight != NULL ? c->m->in : c->step->in.x;
+    return weight != NULL ? norm(c, c->m->in, c->step->in.stream, weight) : WEIR_OK;
+}
+
+static weir_status route(const experts_call *c)
+{
+    const weir_shape *const shape = c->shape;
+    const experts_memory *const m = c->m;
+    const weir_expert_shared shared =
+        c->o->own_norms ? WEIR_EXPERTS_NONE : (weir_expert_shared)c->o->shared;
+    const bool is_gated = shared == WEIR_EXPERTS_GATED;
+    const weir_linear_output outputs[] = { { m->logits, c->w->router, c->w->router_bias },
+                                           { m->shared_logits, c->w->shared_gate, NULL } };
+    const float *in;
+    WEIR_TRY(read_stream(c, c->w->router_norm, &in));
+    WEIR_TRY(weir_linear_outputs(c->step, is_gated ? 2 : 1, outputs, in));
     return weir_expert_route(
-        step->stream, &(weir_expert_route_args
-                      ){ .logits = m->logits,
-                         .bias = w->selection_bias,
-                         .shared_logits = is_gated ? m->shared_logits : NULL,
-                         .chosen = m->chosen,
-                         .weights = m->weights,
-                         .n_rows = step->n_rows,
-                         .n_experts = shape->n_experts,
-                         .n_chosen = shape->n_experts_used,
-                         .n_groups = shape->n_expert_groups,
-                         .n_groups_used = shape->n_expert_groups_used,
-                         .scores = (weir_expert_scores)o->scores,
-                         .shared = (weir_expert_shared)o->shared,
-                         .normalise = o->normalise,
-                         .scale = shape->expert_scale > 0.0 ? (float)shape->expert_scale : 1.0f }
+        c->step->stream, &(weir_expert_route_args
+                         ){ .logits = m->logits,
+                            .bias = c->w->selection_bias,
+                            .shared_logits = is_gated ? m->shared_logits : NULL,
+                            .chosen = m->chosen,
+                            .weights = m->weights,
+                            .n_rows = c->step->n_rows,
+                            .n_experts = shape->n_experts,
+                            .n_chosen = shape->n_experts_used,
+                            .n_groups = shape->n_expert_groups,
+                            .n_groups_used = shape->n_expert_groups_used,
+                            .scores = (weir_expert_scores)c->o->scores,
+                            .shared = shared,
+                            .normalise = c->o->normalise,
+                            .scale = shape->expert_scale > 0.0 ? (float)shape->expert_scale : 1.0f }
     );
 }
 
-/* Sorts pairs by expert, within an expert by row (a counting sort). With a cache experts that are
- * in memory come first; it is begun. Returns the number of groups. */
-static int32_t group_pairs(const weir_shape *shape, const weir_step *step, const memory *m)
+/* Multiplies the weight of each chosen expert by the expert's own factor. */
+static void scale_weights(const experts_call *c)
 {
-    const int64_t k = shape->n_experts_used, n_experts = shape->n_experts;
-    int32_t *const starts = m->starts, n_groups = 0, first = 0;
-    memset(starts, 0, (size_t)n_experts * sizeof *starts);
-    for (int64_t i = 0; i < m->n_pairs; i++) starts[m->chosen[i]]++;
-    for (int32_t e = 0; e < n_experts; e++)
-        if (starts[e] > 0) m->order[n_groups++] = e;
-    if (step->expert_watch != NULL)
-        step->expert_watch->see(step->expert_watch->user, step->layer, m->order, n_groups);
-    if (step->experts != NULL)
-        weir_expert_cache_begin(step->experts, step->layer, m->order, n_groups);
-    for (int32_t g = 0; g < n_groups; g++) {
-        const int32_t e = m->order[g], n_rows = starts[e];
-        m->groups[g] = (weir_matmul_group){ .first = first, .n_rows = n_rows, .matrix = e };
-        starts[e] = first;
-        first += n_rows;
-    }
-    for (int64_t t = 0; t < step->n_rows; t++) {
-        int32_t *const terms = m->terms + t * m->n_terms;
-        for (int64_t j = 0; j < k; j++) {
-            terms[j] = starts[m->chosen[t * k + j]]++;
-            m->rows[terms[j]] = (int32_t)t;
-        }
-        if (m->n_terms > k) terms[k] = (int32_t)(m->n_pairs + t);
-    }
-    return n_groups;
+    const int64_t k = c->shape->n_experts_used;
+    const bool is_planning = weir_stream_is_planning(c->step->stream); /* nothing is chosen */
+    for (int64_t t = 0; c->w->scales != NULL && !is_planning && t < c->step->n_rows; t++)
+        for (int64_t j = 0; j < k; j++)
+            c->m->weights[t * c->m->n_terms + j] *= c->w->scales[c->m->chosen[t * k + j]];
 }
 
-static weir_status gate_rows(
-    const options *o, const weir_step *step, const memory *m, int64_t n_rows, int64_t width
-)
+weir_status experts_gate(const experts_call *c, int64_t n_rows, int64_t width)
 {
-    const weir_glu_kind gated = o->limit > 0.0 ? WEIR_GLU_CLAMPED : WEIR_GLU_SWIGLU;
+    static const weir_glu_kind kinds[] = { [EXPERTS_SWIGLU] = WEIR_GLU_SWIGLU,
+                                           [EXPERTS_RELU2] = WEIR_GLU_RELU2,
+                                           [EXPERTS_GEGLU] = WEIR_GLU_GEGLU };
     return weir_glu(
-        step->stream, &(weir_glu_args){ .dst = m->gate,
-                                        .gate = m->gate,
-                                        .up = m->up,
-                                        .n_rows = n_rows,
-                                        .dim = width,
-                                        .dst_stride = width,
-                                        .gate_stride = width,
-                                        .up_stride = width,
-                                        .kind = has_gate(o) ? gated : WEIR_GLU_RELU2,
-                                        .limit = (float)o->limit }
+        c->step->stream,
+        &(weir_glu_args){ .dst = c->m->gate,
+                          .gate = c->m->gate,
+                          .up = c->m->up,
+                          .n_rows = n_rows,
+                          .dim = width,
+                          .dst_stride = width,
+                          .gate_stride = width,
+                          .up_stride = width,
+                          .kind = c->o->limit > 0.0 ? WEIR_GLU_CLAMPED : kinds[c->o->activation],
+                          .limit = (float)c->o->limit }
     );
 }
 
-static weir_status gather_rows(const weir_shape *shape, const weir_step *step, const memory *m)
+/* The outputs of the shared experts are the last rows of m->y. */
+static weir_status run_shared(const experts_call *c, float *out)
 {
-    return weir_embed(
-        step->stream, &(weir_embed_args){ .dst = m->x,
-                                          .table = step->in.x,
-                                          .ids = m->rows,
-                                          .n_rows = m->n_pairs,
-                                          .dim = shape->d_model,
-                                          .n_vocab = step->n_rows,
-                                          .dtype = WEIR_F32 }
-    );
-}
-
-/* Multiplies the rows of n_groups groups, which begin at pair `first` and are counted from it. */
-static weir_status run_groups(
-    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
-    const memory *m, int64_t first, weir_matmul_group *groups, int32_t n_groups
-)
-{
-    const int64_t d = shape->d_model, inner_width = shape->d_expert,
-                  n_rows = groups[n_groups - 1].first + groups[n_groups - 1].n_rows;
-    weir_matmul_args args = { .x = m->x + first * d,
-                              .n_rows = n_rows,
-                              .n_in = d,
-                              .x_stride = d,
-                              .n_groups = n_groups,
-                              .groups = groups };
-    if (has_gate(o))
-        args.outputs[args.n_outputs++] = (weir_matmul_output
-        ){ .weight = w->gate, .dst = m->gate, .bias = w->gate_bias, .dst_stride = inner_width };
-    args.outputs[args.n_outputs++] = (weir_matmul_output){ .weight = w->up,
-                                                           .dst = has_gate(o) ? m->up : m->gate,
-                                                           .bias = w->up_bias,
-                                                           .dst_stride = inner_width };
-    WEIR_TRY(weir_matmul(step->stream, &args));
-    WEIR_TRY(gate_rows(o, step, m, n_rows, inner_width));
-    args.x = m->gate;
-    args.n_in = args.x_stride = inner_width;
-    args.n_outputs = 1;
-    args.outputs[0] = (weir_matmul_output
-    ){ .weight = w->down, .dst = m->y + first * d, .bias = w->down_bias, .dst_stride = d };
-    return weir_matmul(step->stream, &args);
-}
-
-/* The next groups, whose experts are in memory. */
-static weir_status run_cached(
-    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
-    const memory *m, int32_t n_groups
-)
-{
-    weir_status status = WEIR_OK;
-    for (int32_t g = 0, n = 0; status == WEIR_OK && g < n_groups; g += n) {
-        weir_matmul_group *const groups = m->groups + g;
-        const int64_t first = groups->first;
-        status = weir_expert_cache_take(step->experts, &n);
-        if (status != WEIR_OK) break;
-        for (int32_t i = 0; i < n; i++) groups[i].first -= first;
-        status = run_groups(shape, o, w, step, m, first, groups, n);
-        weir_expert_cache_give(step->experts);
-    }
-    weir_expert_cache_end(step->experts);
-    return status;
-}
-
-static weir_status run_experts(
-    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
-    const memory *m
-)
-{
-    const int32_t n_groups = group_pairs(shape, step, m);
-    const weir_status status = gather_rows(shape, step, m);
-    if (step->experts == NULL)
-        return status == WEIR_OK ? run_groups(shape, o, w, step, m, 0, m->groups, n_groups)
-                                 : status;
-    if (status == WEIR_OK) return run_cached(shape, o, w, step, m, n_groups);
-    weir_expert_cache_end(step->experts);
-    return status;
-}
-
-static weir_status run_shared(
-    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
-    const memory *m
-)
-{
+    const experts_memory *const m = c->m;
+    const experts_weights *const w = c->w;
     const weir_linear_output gated[] = { { m->gate, w->all_gate, NULL },
                                          { m->up, w->all_up, NULL } },
                              plain[] = { { m->gate, w->all_up, NULL } };
     WEIR_TRY(
-        has_gate(o) ? weir_linear_outputs(step, 2, gated, step->in.x)
-                    : weir_linear_outputs(step, 1, plain, step->in.x)
+        experts_have_gate(c->o) ? weir_linear_outputs(c->step, 2, gated, c->step->in.x)
+                                : weir_linear_outputs(c->step, 1, plain, c->step->in.x)
     );
-    WEIR_TRY(gate_rows(o, step, m, step->n_rows, shape->d_shared));
-    return weir_linear(step, m->y + m->n_pairs * shape->d_model, w->all_down, m->gate);
+    WEIR_TRY(experts_gate(c, c->step->n_rows, c->shape->d_shared));
+    return weir_linear(c->step, out, w->all_down, m->gate);
 }
 
-static weir_status add_up(
-    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
-    const memory *m
-)
+static weir_status add_up(const experts_call *c)
 {
-    if (has_shared(o)) WEIR_TRY(run_shared(shape, o, w, step, m));
-    return weir_expert_sum(
-        step->stream, &(weir_expert_sum_args){ .dst = step->out.x,
-                                               .src = m->y,
-                                               .weights = m->weights,
-                                               .rows = m->terms,
-                                               .n_rows = step->n_rows,
-                                               .n_terms = m->n_terms,
-                                               .dim = shape->d_model }
+    const experts_memory *const m = c->m;
+    const int64_t d = c->shape->d_model;
+    float *const shared = m->y + m->n_pairs * d, *const out = c->step->out.x;
+    if (has_shared(c->o)) WEIR_TRY(run_shared(c, shared));
+    WEIR_TRY(weir_expert_sum(
+        c->step->stream, &(weir_expert_sum_args){ .dst = out,
+                                                  .src = m->y,
+                                                  .weights = m->weights,
+                                                  .rows = m->terms,
+                                                  .n_rows = c->step->n_rows,
+                                                  .n_terms = m->n_terms,
+                                                  .dim = d }
+    ));
+    if (!c->o->own_norms) return WEIR_OK;
+    WEIR_TRY(norm(c, out, out, c->w->norm_after));
+    WEIR_TRY(norm(c, shared, shared, c->w->shared_norm_after));
+    return weir_add(
+        c->step->stream, &(weir_add_args){ .dst = out,
+                                           .src = shared,
+                                           .n_rows = c->step->n_rows,
+                                           .dim = d,
+                                           .dst_stride = d,
+                                           .src_stride = d }
     );
-}
-
-/* While planning nothing is chosen. Kernels for groups of many rows and of few are asked; their
- * scratch does not depend on the groups. */
-static weir_status plan_experts(
-    const weir_shape *shape, const options *o, const weights *w, const weir_step *step,
-    const memory *m
-)
-{
-    const int64_t most = shape->n_experts < m->n_pairs ? shape->n_experts : m->n_pairs;
-    WEIR_TRY(gather_rows(shape, step, m));
-    m->groups[0] = (weir_matmul_group){ .n_rows = m->n_pairs };
-    WEIR_TRY(run_groups(shape, o, w, step, m, 0, m->groups, 1));
-    for (int64_t g = 0; g < most; g++)
-        m->groups[g] = (weir_matmul_group
-        ){ .first = g, .n_rows = g + 1 < most ? 1 : m->n_pairs - g, .matrix = (int32_t)g };
-    return run_groups(shape, o, w, step, m, 0, m->groups, (int32_t)most);
 }
 
 /* Routes rows, sorts (row, expert) pairs by expert, multiplies each expert's rows by its matrices,
@@ -392,17 +318,17 @@ static weir_status forward(
     const weir_step *step
 )
 {
-    const options *const o = block_options;
-    const weights *const w = block_weights;
-    const memory m = memory_of(shape, o, step->out.scratch, step->n_rows);
+    const experts_memory m = memory_of(shape, block_options, step->out.scratch, step->n_rows);
+    experts_call c = {
+        .shape = shape, .o = block_options, .w = block_weights, .step = step, .m = &m
+    };
     WEIR_ASSERT(m.groups != NULL && m.chosen != NULL && m.rows != NULL); /* read here */
     WEIR_ASSERT(m.terms != NULL && m.starts != NULL && m.order != NULL);
-    WEIR_TRY(route(shape, o, w, step, &m));
-    WEIR_TRY(
-        weir_stream_is_planning(step->stream) ? plan_experts(shape, o, w, step, &m)
-                                              : run_experts(shape, o, w, step, &m)
-    );
-    return add_up(shape, o, w, step, &m);
+    WEIR_TRY(route(&c));
+    scale_weights(&c);
+    WEIR_TRY(read_stream(&c, c.w->norm, &c.in));
+    WEIR_TRY(experts_run(&c));
+    return add_up(&c);
 }
 
 const weir_block weir_block_experts = {
@@ -410,9 +336,9 @@ const weir_block weir_block_experts = {
     .kind = WEIR_BLOCK_FFN,
     .parameters = parameters,
     .shapes = shapes,
-    .weights_bytes = sizeof(weights),
+    .weights_bytes = sizeof(experts_weights),
     .options = option_table,
-    .options_bytes = sizeof(options),
+    .options_bytes = sizeof(experts_options),
     .host_only = "experts are computed on the host only",
     .scratch_elements = scratch_elements,
     .forward = forward,

@@ -27,10 +27,17 @@ weir_status weir_norm_heads(
     const weir_step *step, weir_head_rows heads, const float *weight, double eps
 )
 {
+    return weir_norm_heads_of(step, heads, heads.x, weight, eps);
+}
+
+weir_status weir_norm_heads_of(
+    const weir_step *step, weir_head_rows heads, float *src, const float *weight, double eps
+)
+{
     if (weight == NULL) return WEIR_OK;
     return weir_rmsnorm(
         step->stream, &(weir_rmsnorm_args){ .dst = heads.x,
-                                            .src = heads.x,
+                                            .src = src,
                                             .weight = weight,
                                             .n_rows = step->n_rows,
                                             .n_groups = heads.n,

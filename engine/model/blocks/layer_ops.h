@@ -29,6 +29,10 @@ typedef struct weir_head_rows {
 /* Applies RMS norm to each head in place; weight [dim], NULL: no norm. */
 WEIR_MUST_CHECK weir_status
 weir_norm_heads(const weir_step *step, weir_head_rows heads, const float *weight, double eps);
+/* The same of the heads in src, which lie as `heads`; src may be heads.x. */
+WEIR_MUST_CHECK weir_status weir_norm_heads_of(
+    const weir_step *step, weir_head_rows heads, float *src, const float *weight, double eps
+);
 /* Applies RoPE to the first `rotary_dim` elements of each head in place. */
 WEIR_MUST_CHECK weir_status weir_rope_heads(
     const weir_step *step, weir_rope_table rope, weir_head_rows heads, int64_t rotary_dim,

@@ -18,7 +18,8 @@
     X(geglu)                                                                                       \
     X(relu2)                                                                                       \
     X(experts)                                                                                     \
-    X(no_ffn)
+    X(no_ffn)                                                                                      \
+    X(layer_input)
 
 #define X(name) extern const weir_block weir_block_##name;
 WEIR_BLOCKS(X)

@@ -129,7 +129,7 @@ static inline void weir_rope_marshal(weir_marshaller *m, weir_rope_args *args)
  *   BILINEAR g * u
  *   CLAMPED  g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, limit), u' = u within -limit .. limit
  *   RELU2    max(g, 0)^2 (So et al. 2021, Primer); up is not read
- * shapes : [T, dim], own row strides
+ * shapes : [T, dim], own row strides; up_stride 0: one row for all
  * alias  : dst == gate or dst == up allowed */
 typedef enum weir_glu_kind {
     WEIR_GLU_SWIGLU,
@@ -150,7 +150,8 @@ static inline bool weir_glu_is_valid(const weir_glu_args *args)
 {
     return weir_rows_are_apart(args->n_rows, args->dst_stride, args->dim) &&
            weir_rows_are_apart(args->n_rows, args->gate_stride, args->dim) &&
-           weir_rows_are_apart(args->n_rows, args->up_stride, args->dim);
+           (args->up_stride == 0 ? args->n_rows <= 1 || args->dst != args->up
+                                 : weir_rows_are_apart(args->n_rows, args->up_stride, args->dim));
 }
 static inline void weir_glu_marshal(weir_marshaller *m, weir_glu_args *args)
 {
