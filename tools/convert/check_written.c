@@ -67,9 +67,9 @@ static weir_status check_layers(
             weir_model_layer_use(written->model, i, false)->block ==
                 weir_model_layer_use(model, i, false)->block &&
             (a == NULL) == (b == NULL) &&
-            (a == NULL ||
-             (a->geometry.window == b->geometry.window && a->no_rope == b->no_rope &&
-              a->rope_local == b->rope_local && is_near((double)a->scale, (double)b->scale)));
+            (a == NULL || (a->geometry.window == b->geometry.window && a->no_rope == b->no_rope &&
+                           a->rope_local == b->rope_local && a->is_shared == b->is_shared &&
+                           is_near((double)a->scale, (double)b->scale)));
         if (!is_same)
             return weir_error_set(
                 error, WEIR_EUNSUPPORTED,
@@ -99,8 +99,11 @@ static weir_status check_rope(
         float divisor = 1.0f;
         if (factors != NULL)
             memcpy(&divisor, factors->data + (size_t)i * sizeof divisor, sizeof divisor);
-        is_same = fabs((double)(a->frequencies[i] * divisor - b->frequencies[i])) <=
-                  1e-5 * (double)b->frequencies[i];
+        /* Here the file's frequencies are not divided yet. */
+        is_same = a->frequencies[i] > 0.0f
+                      ? fabs((double)(a->frequencies[i] * divisor - b->frequencies[i])) <=
+                            1e-5 * (double)b->frequencies[i]
+                      : divisor >= WEIR_ROPE_UNROTATED;
     }
     return is_same ? WEIR_OK
                    : weir_error_set(

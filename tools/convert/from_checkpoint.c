@@ -175,7 +175,7 @@ static weir_status add_lists(weir_checkpoint *c, weir_error *error)
 }
 
 /* rope_freqs.weight: what divides the frequencies without scaling, where GGUF has no other way to
- * say how a checkpoint scales them (llama3). */
+ * say how a checkpoint scales them (llama3, proportional). */
 static weir_status add_factors(weir_checkpoint *c, weir_error *error)
 {
     const weir_shape *const shape = weir_model_shape(c->model);
@@ -186,11 +186,14 @@ static weir_status add_factors(weir_checkpoint *c, weir_error *error)
         weir_rope_settings_of(&settings, shape, weir_model_arch_of(c->model), c->directory, error)
     );
     if (strcmp(settings.type, "longrope") == 0) return add_lists(c, error);
-    if (strcmp(settings.type, "llama3") != 0 || pattern_of(c, "rope.factors") == NULL)
+    if ((strcmp(settings.type, "llama3") != 0 && strcmp(settings.type, "proportional") != 0) ||
+        pattern_of(c, "rope.factors") == NULL)
         return WEIR_OK;
     WEIR_TRY(add_numbers(&factors, c, "rope.factors", error));
     weir_rope_frequencies(factors, shape->rope_theta, shape->rotary_dim);
-    for (int64_t i = 0; i < shape->rotary_dim / 2; i++) factors[i] /= table->frequencies[i];
+    for (int64_t i = 0; i < shape->rotary_dim / 2; i++)
+        factors[i] =
+            table->frequencies[i] > 0.0f ? factors[i] / table->frequencies[i] : WEIR_ROPE_UNROTATED;
     return WEIR_OK;
 }
 

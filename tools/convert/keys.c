@@ -15,7 +15,8 @@ typedef struct keys {
     weir_gguf_writer *writer;
     const weir_written_model *written;
     const weir_shape *shape;
-    const char **layers; /* [n_layers] names of blocks */
+    /* [n_layers] names of blocks, and what they were before [layers] last replaced some. */
+    const char **blocks, **layers;
     weir_error *error;
 } keys;
 
@@ -115,6 +116,53 @@ static void put_masked(const keys *k, const char *key, const weir_toml_node *rul
         weir_gguf_add_i32(k->writer, strcmp(k->layers[i], set) == 0 ? (int32_t)value : 0);
 }
 
+/* True if the shape is that of layers with this block. */
+static bool is_of_block(const weir_toml_node *names, const char *block)
+{
+    const char *const one = weir_toml_string(names, NULL);
+    bool is_listed = one != NULL && strcmp(one, block) == 0;
+    for (size_t i = 0; !is_listed && i < weir_toml_size(names); i++)
+        is_listed = is_of_block(weir_toml_at(names, i, NULL), block);
+    return is_listed;
+}
+
+/* What the key says of a layer: the shape with this key and the layer's block. */
+static double value_in_layer(const keys *k, const char *key, const char *block)
+{
+    const weir_toml_node *const table = table_of(k, "shape");
+    double value = 0.0;
+    bool is_integer;
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        const char *name;
+        const weir_toml_node *const source = weir_toml_at(table, i, &name), *const names =
+                                                                                weir_toml_get(
+                                                                                    source, "layers"
+                                                                                );
+        const char *const own = first_key(weir_toml_get(source, "gguf"));
+        if (own == NULL || strcmp(own, key) != 0 || names == NULL || !is_of_block(names, block))
+            continue;
+        (void)weir_shape_number(k->shape, name, &value, &is_integer);
+        return inverse(k, source, value);
+    }
+    return value;
+}
+
+/* Shapes that share a key, by layer: a number if all layers have the same, else a list. */
+static weir_status put_by_layer(const keys *k, const char *key)
+{
+    const int64_t n = k->shape->n_layers;
+    const double first = value_in_layer(k, key, k->blocks[0]);
+    bool is_same = true;
+    char name[KEY];
+    for (int64_t i = 1; is_same && i < n; i++)
+        is_same = fabs(value_in_layer(k, key, k->blocks[i]) - first) < 0.5; /* integers */
+    if (is_same) return put_number(k, key, first, true);
+    weir_gguf_begin_i32s(k->writer, full(name, k, key), (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        weir_gguf_add_i32(k->writer, (int32_t)value_in_layer(k, key, k->blocks[i]));
+    return WEIR_OK;
+}
+
 /* True if [gguf] gives the key another value. */
 static bool is_overridden(const keys *k, const char *key)
 {
@@ -135,6 +183,7 @@ static weir_status put_shape(const keys *k, const char *name, const weir_toml_no
     if (!(value > 0.0) && !(value < 0.0) &&
         weir_toml_float(weir_toml_get(source, "default"), &otherwise) && !(otherwise > 0.0))
         return WEIR_OK;
+    if (weir_toml_get(source, "layers") != NULL) return put_by_layer(k, key);
     if (rule != NULL) {
         put_masked(k, key, rule, inverse(k, source, value));
         return WEIR_OK;
@@ -207,6 +256,16 @@ static weir_status check_pattern(const keys *k)
             );
     }
     return WEIR_OK;
+}
+
+/* The number of last layers that have other blocks. */
+static weir_status put_last(const keys *k)
+{
+    const char *const key =
+        weir_toml_string(weir_toml_get(weir_toml_get(table_of(k, "layers"), "last"), "gguf"), NULL);
+    int64_t n = 0;
+    for (int64_t i = 0; i < k->shape->n_layers; i++) n += strcmp(k->blocks[i], k->layers[i]) != 0;
+    return key != NULL ? put_number(k, key, (double)n, true) : WEIR_OK;
 }
 
 static weir_status put_layers(const keys *k)
@@ -365,9 +424,19 @@ static weir_status put_all(const keys *k)
 {
     WEIR_TRY(put_shapes(k));
     WEIR_TRY(put_layers(k));
+    WEIR_TRY(put_last(k));
     WEIR_TRY(put_ffns(k));
     WEIR_TRY(put_rope(k));
     return put_more(k);
+}
+
+static weir_status name_layers(const keys *k)
+{
+    const weir_arch *const arch = weir_model_arch_of(k->written->model);
+    const weir_tensor_directory *const directory = k->written->directory;
+    const int64_t n = k->shape->n_layers;
+    WEIR_TRY(weir_arch_layers(arch, directory, n, k->blocks, k->error));
+    return weir_arch_layer_kinds(arch, directory, n, k->layers, k->error);
 }
 
 weir_status weir_put_keys(
@@ -375,17 +444,17 @@ weir_status weir_put_keys(
 )
 {
     const weir_shape *const shape = weir_model_shape(written->model);
+    const char **const names = weir_memory_take_zero(2 * (size_t)shape->n_layers, sizeof *names);
     const keys k = { .writer = writer,
                      .written = written,
                      .shape = shape,
-                     .layers = weir_memory_take_zero((size_t)shape->n_layers, sizeof *k.layers),
+                     .blocks = names,
+                     .layers = names + shape->n_layers,
                      .error = error };
-    if (k.layers == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for layers");
-    weir_status status = weir_arch_layers(
-        weir_model_arch_of(written->model), written->directory, shape->n_layers, k.layers, error
-    );
+    if (names == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for layers");
+    weir_status status = name_layers(&k);
     if (status == WEIR_OK) status = put_all(&k);
-    weir_memory_give(k.layers);
+    weir_memory_give(names);
     return status == WEIR_OK
                ? WEIR_OK
                : weir_error_prefix(

@@ -23,6 +23,8 @@ const Family families[] = {
     { "families/deepseek2-lite", "deepseek2-lite-f16.gguf", "f16", 20 },
     { "families/deepseek3", "deepseek3-f16.gguf", "f16", 25 },
     { "families/gemma3", "gemma3-f16.gguf", "f16", 12 },
+    { "families/gemma4", "gemma4-f16.gguf", "f16", 20 },
+    { "families/gemma4-moe", "gemma4-moe-f16.gguf", "f16", 20 },
     { "families/glm4-moe", "glm4-moe-f16.gguf", "f16", 18 },
     { "families/glm4-moe-lite", "glm4-moe-lite-f16.gguf", "f16", 18 },
     { "families/gpt-oss", "gpt-oss-f16.gguf", "f16", 14 },
