@@ -315,8 +315,8 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "first")));
             WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "others")));
         } else {
-            static const char *const known[] = { "pattern",  "mask", "lists", "types", "interval",
-                                                 "last", "norms", "ffn", NULL };
+            static const char *const known[] = { "pattern", "mask",  "lists", "types", "interval",
+                                                 "last",    "norms", "ffn",   NULL };
             return arch_unknown(c, node, "layers", "key", key, text_at, known);
         }
     }

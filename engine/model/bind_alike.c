@@ -1,5 +1,5 @@
-/* engine/model/bind_alike.c - layers with the same block and options must have the same optional
- * matrices: where one lacks what another has, a file is damaged, not a layer of another kind. */
+/* engine/model/bind_alike.c - matrices that all layers with the same block and options have, or
+ * none of them: where one lacks what another has, the file is damaged. */
 #include <string.h>
 
 #include "engine/model/bind_internal.h"
@@ -38,8 +38,7 @@ void weir_bind_check_alike(binder *b)
         int64_t first = 0;
         while (!is_same_use(&layers[first].mixer, use)) first++; /* it ends with i */
         for (const weir_parameter *p = use->block->parameters; p->name != NULL; p++)
-            if (p->kind == WEIR_PARAMETER_MATRIX && p->optional &&
-                (p->wanted == NULL || p->wanted(use->options)))
+            if (p->all_or_none && (p->wanted == NULL || p->wanted(use->options)))
                 compare_layers(b, first, i, p);
     }
 }

@@ -42,6 +42,8 @@ typedef struct weir_parameter {
     /* A vector whose elements follow those of the parameter before it, as one array. Both are
      * required. */
     bool is_joined;
+    /* An optional matrix that all layers with the same block and options have, or none of them. */
+    bool all_or_none;
     bool (*wanted)(const void *options); /* may be NULL: always */
     double (*scale)(const weir_shape *shape); /* factor of a vector's elements; may be NULL: none */
     /* The elements of an optional vector if it is absent; NULL: it stays NULL. */

@@ -198,6 +198,10 @@ size_t weir_model_weight_bytes(const weir_model *model)
            weir_model_near_frequency_bytes(model);
 }
 int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
+size_t weir_model_layer_embedding_bytes(const weir_model *model)
+{
+    return model->layer_embedding != NULL ? model->layer_embedding->bytes : 0;
+}
 bool weir_model_tied(const weir_model *model)
 {
     return model->embedding == model->matrices[0].tensor;

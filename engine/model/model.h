@@ -48,6 +48,8 @@ const char *weir_model_arch(const weir_model *model);
 size_t weir_model_weight_bytes(const weir_model *model); /* packed */
 /* Elements of all bound tensors, tied ones once. */
 int64_t weir_model_parameters(const weir_model *model);
+/* Bytes of per-layer embeddings, whose rows are read from the model's file; 0: there are none. */
+size_t weir_model_layer_embedding_bytes(const weir_model *model);
 /* True if the embedding is also the output matrix. */
 bool weir_model_tied(const weir_model *model);
 /* Layers with KV rows: those that keep all of them, and, numbered after these, those that drop rows

@@ -42,6 +42,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     (void)snprintf(facts->arch, sizeof facts->arch, "%s", weir_model_arch(model));
     facts->n_parameters = weir_model_parameters(model);
     facts->weight_bytes = (int64_t)weir_model_weight_bytes(model);
+    facts->layer_embedding_bytes = (int64_t)weir_model_layer_embedding_bytes(model);
     weir_expert_stats experts;
     weir_model_expert_stats(model, &experts);
     facts->n_experts = experts.n_experts;

@@ -144,6 +144,11 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
                 out, "   %" PRId64 " of %" PRId64 " experts in memory (memory.experts)",
                 plan->facts.n_experts_here, plan->facts.n_experts
             ));
+        if (strcmp(p->name, "weights") == 0 && plan->facts.layer_embedding_bytes > 0)
+            WEIR_TRY(weir_buffer_format(
+                out, "   %s of per-layer embeddings are read from the file",
+                weir_size_text(size, (size_t)plan->facts.layer_embedding_bytes)
+            ));
         if (strcmp(p->name, "kv") == 0)
             WEIR_TRY(weir_buffer_format(
                 out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages",
@@ -238,6 +243,10 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(print_text(out, plan->facts.model));
     WEIR_TRY(weir_buffer_text(out, ", \"arch\": "));
     WEIR_TRY(print_text(out, plan->facts.arch));
+    if (plan->facts.layer_embedding_bytes > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, ", \"layer_embeddings_in_file\": %" PRId64, plan->facts.layer_embedding_bytes
+        ));
     WEIR_TRY(weir_buffer_format(
         out, ", \"cap\": %zu, \"cap_is_configured\": %s, \"total\": %zu, \"accounts\": {",
         plan->cap, plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)

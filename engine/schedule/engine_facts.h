@@ -14,6 +14,7 @@ typedef struct weir_engine_facts {
     char model[256], arch[64]; /* model: the name shown to users */
     /* ---- the model --------------------------------------------------------------------------- */
     int64_t n_parameters, weight_bytes;
+    int64_t layer_embedding_bytes; /* in the model's file, not in memory; 0: none */
     int64_t n_experts, n_experts_here; /* of all layers; in memory at most. 0: no limit */
     int64_t recurrent_bytes; /* per sequence, independent of its length */
     int32_t trained_context;

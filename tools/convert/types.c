@@ -208,6 +208,8 @@ static weir_dtype with_smaller_blocks(weir_dtype type)
 weir_dtype weir_mix_type(const weir_mix *mix, const weir_typed *t)
 {
     if (weir_stays_plain(t)) return WEIR_F32;
+    if (weir_dtype_of(mix->base).quantised && has(t->name, "per_layer_model_proj"))
+        return WEIR_F16; /* small, and read by all layers */
     weir_dtype type = of_mix(mix, t);
     while (t->n_in % weir_dtype_of(type).block_elements != 0) type = with_smaller_blocks(type);
     return type;

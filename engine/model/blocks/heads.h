@@ -77,7 +77,7 @@ const char *weir_heads_reject(const weir_shape *shape, const void *options);
         { WEIR_MATRIX("attn.v", type, heads.v, weir_heads_kv_width, weir_heads_model),             \
           .wanted = weir_heads_with_v },                                                           \
         { WEIR_MATRIX("attn.v", type, heads.v, weir_heads_kv_width, weir_heads_model),             \
-          .wanted = weir_heads_may_have_v, .optional = true },                                     \
+          .wanted = weir_heads_may_have_v, .optional = true, .all_or_none = true },                \
         { WEIR_MATRIX("attn.out", type, heads.out, weir_heads_model, weir_heads_width) },          \
         { WEIR_VECTOR("attn.q_bias", type, heads.q_bias, weir_heads_q_width), .optional = true },  \
         { WEIR_VECTOR("attn.k_bias", type, heads.k_bias, weir_heads_kv_width),                     \

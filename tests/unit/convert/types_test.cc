@@ -48,6 +48,14 @@ TEST(Types, PlainTypes)
     EXPECT_EQ(type("f32", "token_embd.weight"), "f32");
 }
 
+TEST(Types, TheProjectionOfPerLayerEmbeddingsIsNotQuantised)
+{
+    EXPECT_EQ(type("q4_k_m", "per_layer_model_proj.weight"), "f16");
+    EXPECT_EQ(type("q8_0", "per_layer_model_proj.weight", 4096, 0, true), "f16");
+    EXPECT_EQ(type("bf16", "per_layer_model_proj.weight"), "bf16");
+    EXPECT_EQ(type("q4_k_m", "per_layer_token_embd.weight"), "q4_k");
+}
+
 TEST(Types, WhatStaysPlain)
 {
     for (const char *const name :

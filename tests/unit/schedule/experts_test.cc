@@ -83,6 +83,7 @@ const char *const kModels[] = { "../families/mixtral",
                                 "../families/qwen3-moe/qwen3-moe-f16.gguf",
                                 "../families/gpt-oss",
                                 "../families/gpt-oss/gpt-oss-f16.gguf",
+                                "../families/gemma4-moe/gemma4-moe-f16.gguf",
                                 "../families/lfm2-moe" };
 
 TEST_F(Experts, AnswersHaveTheSameBits)

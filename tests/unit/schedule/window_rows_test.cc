@@ -152,8 +152,9 @@ TEST_P(OfModel, HasTheBitsOfAllRows)
 INSTANTIATE_TEST_SUITE_P(
     Models, OfModel,
     ::testing::Values(
-        "../families/gemma3", "../families/gpt-oss", "../families/olmo3", "../families/phi3",
-        "mistral", "ow:40", "wo:64", "ww:65", "wo:129", "ww:1"
+        "../families/gemma3", "../families/gemma4", "../families/gemma4-moe", "../families/gpt-oss",
+        "../families/olmo3", "../families/phi3", "mistral", "ow:40", "wo:64", "ww:65", "wo:129",
+        "ww:1"
     ),
     [](const auto &info) {
         std::string name = info.param;
