@@ -259,6 +259,28 @@ TEST(LayerInputs, TheTableIsNotInMemory)
     weir_buffer_free(&text);
 }
 
+/* Without per-layer embeddings layers run on devices; with them the host's memory has the rows. */
+TEST(LayerKinds, RunOnADevice)
+{
+    const Folder folder;
+    Engine engine;
+    copy_checkpoint(folder, family);
+    const Settings device = { "kernels.device=checked" };
+    ASSERT_EQ(engine.open(folder.path(), device), WEIR_OK) << engine.text();
+    EXPECT_SAYS(
+        weir_engine_plan_of(engine.get())->device_why,
+        "rows of per-layer embeddings are read on the host only"
+    );
+    change_config(
+        folder, "\"hidden_size_per_layer_input\": 8", "\"hidden_size_per_layer_input\": 0"
+    );
+    ASSERT_EQ(engine.open(folder.path()), WEIR_OK) << engine.text();
+    const std::vector<float> want = last_logits(&engine);
+    ASSERT_EQ(engine.open(folder.path(), device), WEIR_OK) << engine.text();
+    EXPECT_STREQ(weir_engine_plan_of(engine.get())->device, "checked");
+    EXPECT_EQ(last_logits(&engine), want);
+}
+
 /* Without values of its own a layer that sees all rows takes its keys; if only some layers have
  * them, the file is damaged. */
 TEST(LayerKinds, ValuesAreAbsentInAllLayersOrNone)
