@@ -121,15 +121,15 @@ void weir_quantise_iq4_nl(weir_block_iq4_nl *out, const float *x, const float *w
     pack_nibbles(out->q, q, 0);
 }
 
-/* ---- MXFP4 ----------------------------------------------------------------------------------- */
-/* Codes of elements for `half`, half of the block's scale. Returns the error. */
-static float code_fp4(uint8_t q[N], const float *x, const float *w, float half)
+/* ---- FP4 ------------------------------------------------------------------------------------- */
+/* Codes of n elements for `half`, half of their scale; half 0: zeros. Returns the error. */
+static float code_fp4(uint8_t *q, const float *x, const float *w, int n, float half)
 {
     /* Between the levels 0 1 2 3 4 6 8 12, half of which are FP4's values. */
     static const float bounds[7] = { 0.5f, 1.5f, 2.5f, 3.5f, 5.0f, 7.0f, 10.0f };
-    const float inverse = 1.0f / half;
+    const float inverse = half > 0.0f ? 1.0f / half : 0.0f;
     float error = 0.0f;
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         const float y = fabsf(x[i]) * inverse;
         int code = 0;
         for (int j = 0; j < 7; j++) code += y > bounds[j];
@@ -140,21 +140,51 @@ static float code_fp4(uint8_t q[N], const float *x, const float *w, float half)
     return error;
 }
 
+static float largest_of(const float *x, int n)
+{
+    float most = 0.0f;
+    for (int i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
 void weir_quantise_mxfp4(weir_block_mxfp4 *out, const float *x, const float *w)
 {
-    float most = 0.0f, best = INFINITY;
+    const float most = largest_of(x, N);
+    float best = INFINITY;
     int log2_most = 0;
-    for (int i = 0; i < N; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     memset(out, 0, sizeof *out);
     if (!(most > 0x1p-120f)) return;
     (void)frexpf(most, &log2_most); /* most < 2^log2_most; the largest level is 6 */
     for (int e = log2_most - 4; e <= log2_most - 1; e++) {
         uint8_t q[N];
         const int exponent = e + 127 < 0 ? 0 : e + 127 > 254 ? 254 : e + 127;
-        const float error = code_fp4(q, x, w, weir_e8m0_half((uint8_t)exponent));
+        const float error = code_fp4(q, x, w, N, weir_e8m0_half((uint8_t)exponent));
         if (error >= best) continue;
         best = error;
         out->exponent = (uint8_t)exponent;
         for (int i = 0; i < 16; i++) out->q[i] = (uint8_t)(q[i] | q[i + 16] << 4);
     }
+}
+
+/* Sixteen elements: every scale at which the largest lies between 2 and 12, where the last level is
+ * 6; and the scale 0. */
+static void code_nvfp4(uint8_t *scale, uint8_t out[8], const float *x, const float *w)
+{
+    enum { LARGEST = 0x7E };
+    const float most = largest_of(x, 16);
+    const int to = weir_f8_e4m3_from_f32(0.5f * most) + 1;
+    float best = INFINITY;
+    for (int code = weir_f8_e4m3_from_f32(most / 12.0f); code <= to && code <= LARGEST; code++) {
+        uint8_t q[16];
+        const float error = code_fp4(q, x, w, 16, 0.5f * weir_f8_e4m3_to_f32((uint8_t)code));
+        if (error >= best) continue;
+        best = error;
+        *scale = (uint8_t)code;
+        for (int i = 0; i < 8; i++) out[i] = (uint8_t)(q[i] | q[i + 8] << 4);
+    }
+}
+
+void weir_quantise_nvfp4(weir_block_nvfp4 *out, const float *x, const float *w)
+{
+    for (int j = 0; j < 4; j++) code_nvfp4(&out->scales[j], out->q + 8 * j, x + 16 * j, w + 16 * j);
 }

@@ -27,6 +27,22 @@ void weir_quantise_q2_k(weir_block_q2_k *out, const float *x, const float *w);
 void weir_quantise_q4_k(weir_block_q4_k *out, const float *x, const float *w);
 void weir_quantise_q5_k(weir_block_q5_k *out, const float *x, const float *w);
 
+/* blocks_grid.c: blocks of 256 elements that are rows of grids */
+void weir_quantise_iq3_s(weir_block_iq3_s *out, const float *x, const float *w);
+void weir_quantise_iq3_xxs(weir_block_iq3_xxs *out, const float *x, const float *w);
+void weir_quantise_iq2_s(weir_block_iq2_s *out, const float *x, const float *w);
+void weir_quantise_iq2_xs(weir_block_iq2_xs *out, const float *x, const float *w);
+void weir_quantise_iq2_xxs(weir_block_iq2_xxs *out, const float *x, const float *w);
+void weir_quantise_iq1_s(weir_block_iq1_s *out, const float *x, const float *w);
+void weir_quantise_iq1_m(weir_block_iq1_m *out, const float *x, const float *w);
+
+/* blocks_ternary.c */
+void weir_quantise_tq1_0(weir_block_tq1_0 *out, const float *x, const float *w);
+void weir_quantise_tq2_0(weir_block_tq2_0 *out, const float *x, const float *w);
+
+/* blocks.c: blocks of 64 elements with a scale for each 16 */
+void weir_quantise_nvfp4(weir_block_nvfp4 *out, const float *x, const float *w);
+
 /* The levels of IQ4_NL and IQ4_XS. */
 extern const levels weir_iq4_levels_of;
 

@@ -31,6 +31,16 @@ BLOCK(q4_k)
 BLOCK(q5_k)
 BLOCK(q6_k)
 BLOCK(iq4_xs)
+BLOCK(iq3_s)
+BLOCK(iq3_xxs)
+BLOCK(iq2_s)
+BLOCK(iq2_xs)
+BLOCK(iq2_xxs)
+BLOCK(iq1_s)
+BLOCK(iq1_m)
+BLOCK(tq1_0)
+BLOCK(tq2_0)
+BLOCK(nvfp4)
 #undef BLOCK
 
 typedef void (*put_block)(unsigned char *out, const float *x, const float *w);
@@ -41,16 +51,21 @@ typedef struct type {
 } type;
 
 static const type types[] = {
-    { WEIR_F32, NULL },          { WEIR_F16, NULL },      { WEIR_BF16, NULL },
-    { WEIR_Q8_0, put_q8_0 },     { WEIR_Q4_0, put_q4_0 }, { WEIR_Q4_1, put_q4_1 },
-    { WEIR_Q5_0, put_q5_0 },     { WEIR_Q5_1, put_q5_1 }, { WEIR_IQ4_NL, put_iq4_nl },
-    { WEIR_MXFP4, put_mxfp4 },   { WEIR_Q2_K, put_q2_k }, { WEIR_Q3_K, put_q3_k },
-    { WEIR_Q4_K, put_q4_k },     { WEIR_Q5_K, put_q5_k }, { WEIR_Q6_K, put_q6_k },
-    { WEIR_IQ4_XS, put_iq4_xs },
+    { WEIR_F32, NULL },          { WEIR_F16, NULL },          { WEIR_BF16, NULL },
+    { WEIR_Q8_0, put_q8_0 },     { WEIR_Q4_0, put_q4_0 },     { WEIR_Q4_1, put_q4_1 },
+    { WEIR_Q5_0, put_q5_0 },     { WEIR_Q5_1, put_q5_1 },     { WEIR_IQ4_NL, put_iq4_nl },
+    { WEIR_MXFP4, put_mxfp4 },   { WEIR_Q2_K, put_q2_k },     { WEIR_Q3_K, put_q3_k },
+    { WEIR_Q4_K, put_q4_k },     { WEIR_Q5_K, put_q5_k },     { WEIR_Q6_K, put_q6_k },
+    { WEIR_IQ4_XS, put_iq4_xs }, { WEIR_IQ3_S, put_iq3_s },   { WEIR_IQ3_XXS, put_iq3_xxs },
+    { WEIR_IQ2_S, put_iq2_s },   { WEIR_IQ2_XS, put_iq2_xs }, { WEIR_IQ2_XXS, put_iq2_xxs },
+    { WEIR_IQ1_S, put_iq1_s },   { WEIR_IQ1_M, put_iq1_m },   { WEIR_TQ1_0, put_tq1_0 },
+    { WEIR_TQ2_0, put_tq2_0 },   { WEIR_NVFP4, put_nvfp4 },
 };
 
 const char *const weir_quantised_names = "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, "
-                                         "q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, mxfp4";
+                                         "q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, iq3_s, iq3_xxs, "
+                                         "iq2_s, iq2_xs, iq2_xxs, iq1_s, iq1_m, tq1_0, tq2_0, "
+                                         "mxfp4, nvfp4";
 
 static const type *find(weir_dtype dtype)
 {
@@ -74,6 +89,7 @@ bool weir_quantised_type(const char *name, weir_dtype *out)
 /* The largest magnitude that the type is given. */
 static float limit_of(weir_dtype dtype)
 {
+    if (dtype == WEIR_NVFP4) return 448.0f * 6.0f;
     return dtype == WEIR_F32 || dtype == WEIR_BF16 || dtype == WEIR_MXFP4 ? 3.3e38f : 65504.0f;
 }
 
