@@ -19,6 +19,7 @@ typedef struct conversion {
     weir_gguf_writer *writer;
     weir_plan plan;
     weir_imatrix imatrix;
+    weir_mix mix;
     weir_tokenizer *tokenizer; /* of a checkpoint; NULL: none */
     weir_error *error;
 } conversion;
@@ -37,10 +38,27 @@ static void count(conversion *c)
     }
 }
 
+/* The types of few bits want an importance matrix. */
+static weir_status check_importance(const conversion *c)
+{
+    for (size_t i = 0; c->options->imatrix == NULL && i < c->plan.n; i++) {
+        const weir_planned *const t = &c->plan.tensors[i];
+        if (!t->is_copied && weir_needs_importance(t->to, t->name))
+            return weir_error_set(
+                c->error, WEIR_ECONFIG,
+                "--type %s makes %s %s, which loses too much without an importance matrix: make "
+                "one with `weir imatrix` and give it as --imatrix, or take q2_k, iq3_s or more",
+                c->mix.name, t->name, weir_dtype_of(t->to).name
+            );
+    }
+    return WEIR_OK;
+}
+
 static weir_status write_plan(conversion *c, const weir_row_reader *reader)
 {
     const weir_imatrix *const imatrix = c->options->imatrix != NULL ? &c->imatrix : NULL;
     weir_importance_use *const use = &c->result->importance;
+    WEIR_TRY(check_importance(c));
     WEIR_TRY(weir_plan_write(&c->plan, c->writer, reader, imatrix, use, c->options->out, c->error));
     if (imatrix != NULL && use->n_found == 0)
         return weir_error_set(
@@ -59,7 +77,7 @@ static weir_status convert_gguf(conversion *c)
     weir_meta unused;
     c->result->has_tokenizer =
         weir_tensor_directory_meta(c->directory, "tokenizer.ggml.tokens", &unused);
-    WEIR_TRY(weir_plan_from_gguf(&c->plan, c->writer, c->directory, &c->options->mix, c->error));
+    WEIR_TRY(weir_plan_from_gguf(&c->plan, c->writer, c->directory, &c->mix, c->error));
     WEIR_TRY(write_plan(c, &reader));
     return weir_gguf_writer_finish(c->writer, c->error);
 }
@@ -97,7 +115,7 @@ static weir_status write_checkpoint(
     weir_gguf_put_text(c->writer, "general.architecture", written->name, strlen(written->name));
     weir_gguf_put_text(c->writer, "general.type", "model", strlen("model"));
     put_name(c);
-    weir_gguf_put_u32(c->writer, "general.file_type", c->options->mix.file_type);
+    weir_gguf_put_u32(c->writer, "general.file_type", c->mix.file_type);
     weir_gguf_put_u32(c->writer, "general.quantization_version", 2);
     WEIR_TRY(weir_put_keys(c->writer, written, c->error));
     if (c->options->no_tokenizer)
@@ -108,7 +126,7 @@ static weir_status write_checkpoint(
             c->error
         ));
     c->result->has_tokenizer = c->tokenizer != NULL;
-    WEIR_TRY(weir_plan_from_checkpoint(&c->plan, checkpoint, &c->options->mix, c->error));
+    WEIR_TRY(weir_plan_from_checkpoint(&c->plan, checkpoint, &c->mix, c->error));
     WEIR_TRY(write_plan(c, &reader));
     WEIR_TRY(weir_check_written(weir_gguf_writer_path(c->writer), written, archs, stream, c->error)
     );
@@ -190,9 +208,12 @@ weir_status weir_convert(
 {
     const int before = omp_get_max_threads();
     *result = (weir_convert_result){ 0 };
-    conversion c = {
-        .options = options, .result = result, .writer = weir_gguf_writer_new(), .error = error
-    };
+    conversion c = { .options = options,
+                     .result = result,
+                     .writer = weir_gguf_writer_new(),
+                     .mix = options->mix,
+                     .error = error };
+    c.mix.has_importance = options->imatrix != NULL;
     if (c.writer == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a GGUF file");
     omp_set_num_threads(options->n_threads > 0 ? options->n_threads : weir_processors(NULL));
     const weir_status status = run(&c);

@@ -10,6 +10,7 @@ extern "C" {
 /* How much of an importance matrix was used. */
 typedef struct weir_importance_use {
     size_t n_quantised, n_found; /* matrices that were quantised; those with an importance */
+    size_t n_missing; /* without one, in a type that needs it (weir_needs_importance) */
 } weir_importance_use;
 
 typedef struct weir_convert_options {

@@ -90,6 +90,7 @@ static weir_status write_matrix(
     if (weir_dtype_of(tensor->to).quantised && !tensor->is_copied) {
         w->use->n_quantised++;
         w->use->n_found += has_importance;
+        w->use->n_missing += !has_importance && weir_needs_importance(tensor->to, tensor->name);
     }
     for (int64_t r = 0; r < n_rows; r += at_once) {
         const int64_t n = n_rows - r < at_once ? n_rows - r : at_once;

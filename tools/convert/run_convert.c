@@ -17,6 +17,13 @@ static void report(const weir_convert_result *r, const char *out)
             "%zu of %zu quantised matrices have an importance\n", r->importance.n_found,
             r->importance.n_quantised
         );
+    if (r->importance.n_missing > 0)
+        (void)fprintf(
+            stderr,
+            "weir: warning: %zu matrices are in types of few bits, and the importance matrix has "
+            "nothing about them: a longer text may reach them\n",
+            r->importance.n_missing
+        );
     if (!r->has_tokenizer)
         (void)fprintf(
             stderr, "weir: warning: the checkpoint has no tokenizer that GGUF can hold; the file "

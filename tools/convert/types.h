@@ -16,6 +16,7 @@ typedef struct weir_mix {
     weir_dtype base; /* of matrices that no rule of the mix names */
     bool is_pure; /* all matrices are of the base */
     uint32_t file_type; /* general.file_type */
+    bool has_importance; /* set by the caller: with one, some mixes have other types */
 } weir_mix;
 
 /* ECONFIG: no such type; the message lists them. */
@@ -37,6 +38,9 @@ bool weir_stays_plain(const weir_typed *tensor);
 /* The type of a tensor: that of the mix; f32 of what stays plain; another type of about the same
  * size, or f16, where rows are not whole blocks. */
 weir_dtype weir_mix_type(const weir_mix *mix, const weir_typed *tensor);
+/* True for the types that lose too much without an importance matrix, as in llama-quantize; never
+ * for embeddings and outputs, of which such files have none. */
+bool weir_needs_importance(weir_dtype type, const char *name);
 
 #ifdef __cplusplus
 }

@@ -92,17 +92,37 @@ TEST_F(Gguf, TheSameTypeIsCopied)
 
 TEST_F(Gguf, EveryTypeThatIsWrittenIsRead)
 {
+    const char model[] = "tests/golden/models/tq-k/tq-k-q6_k.gguf";
+    const std::string file =
+        imatrix("blk.0.ffn_up.weight", std::vector<float>(256, 1.0f), { 10.0f }, 256);
     for (const char *const type :
-         { "f32",    "f16",    "bf16",   "q8_0",   "q4_0",   "q4_1",   "q5_0",
-           "q5_1",   "q2_k",   "q2_k_s", "q3_k_s", "q3_k_m", "q3_k_l", "q4_k_s",
-           "q4_k_m", "q5_k_s", "q5_k_m", "q6_k",   "iq4_nl", "iq4_xs", "mxfp4" }) {
-        const Outcome o =
-            convert({ "tests/golden/models/tq-k/tq-k-q6_k.gguf", path("out.gguf"), type });
+         { "f32",    "f16",    "bf16",    "q8_0",   "q4_0",   "q4_1",   "q5_0",
+           "q5_1",   "q2_k",   "q2_k_s",  "q3_k_s", "q3_k_m", "q3_k_l", "q4_k_s",
+           "q4_k_m", "q5_k_s", "q5_k_m",  "q6_k",   "iq4_nl", "iq4_xs", "iq3_m",
+           "iq3_s",  "iq3_xs", "iq3_xxs", "iq2_m",  "iq2_s",  "iq2_xs", "iq2_xxs",
+           "iq1_m",  "iq1_s",  "tq1_0",   "tq2_0",  "mxfp4",  "nvfp4" }) {
+        const bool is_iq = type[0] == 'i';
+        const Outcome o = convert({ model, path("out.gguf"), type, false, false, 1,
+                                    is_iq ? file : std::string() });
         ASSERT_EQ(o.status, WEIR_OK) << type << ": " << o.error.text;
         const Directory own = open(path("out.gguf"));
         ASSERT_TRUE(own) << type;
         EXPECT_EQ(std::filesystem::file_size(path("out.gguf")), o.result.bytes) << type;
     }
+}
+
+TEST_F(Gguf, FewBitsNeedAnImportanceMatrix)
+{
+    const char model[] = "tests/golden/models/tq-k/tq-k-q6_k.gguf";
+    for (const char *const type : { "iq3_xxs", "iq3_xs", "iq2_m", "iq2_xxs", "iq1_s" }) {
+        const Outcome o = convert({ model, path("out.gguf"), type });
+        EXPECT_EQ(o.status, WEIR_ECONFIG) << type;
+        EXPECT_NE(std::string(o.error.text).find("`weir imatrix`"), std::string::npos)
+            << o.error.text;
+        EXPECT_FALSE(std::filesystem::exists(path("out.gguf")));
+    }
+    EXPECT_EQ(convert({ model, path("out.gguf"), "iq3_s" }).status, WEIR_OK);
+    EXPECT_EQ(convert({ model, path("out.gguf"), "tq1_0" }).status, WEIR_OK);
 }
 
 TEST_F(Gguf, AnImportanceMatrixChangesItsTensorOnly)

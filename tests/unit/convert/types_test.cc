@@ -33,6 +33,23 @@ std::string type(
     return weir_dtype_of(weir_mix_type(&m, &t)).name;
 }
 
+/* The same with an importance matrix, and without other query heads of a KV head. */
+std::string ungrouped(
+    const char *name, const char *tensor, bool has_importance, int64_t n_experts = 0
+)
+{
+    weir_mix m = mix(name);
+    weir_typed t = {};
+    m.has_importance = has_importance;
+    t.name = tensor;
+    t.n_dims = 2;
+    t.n_in = 4096;
+    t.n_layers = 32;
+    t.n_experts = n_experts;
+    t.n_grouped = 1;
+    return weir_dtype_of(weir_mix_type(&m, &t)).name;
+}
+
 TEST(Types, UnknownNamesListTheKnown)
 {
     weir_mix out;
@@ -96,6 +113,82 @@ TEST(Types, MixesOfLlamaQuantize)
     EXPECT_EQ(type("q6_k", "blk.9.attn_v.weight"), "q6_k");
 }
 
+TEST(Types, MixesOfThreeBits)
+{
+    EXPECT_EQ(type("iq3_s", "blk.9.attn_q.weight"), "iq3_s");
+    EXPECT_EQ(type("iq3_s", "blk.9.attn_v.weight"), "q4_k") << "4 query heads of a KV head";
+    EXPECT_EQ(ungrouped("iq3_s", "blk.9.attn_v.weight", true), "iq3_s");
+    EXPECT_EQ(type("iq3_m", "blk.9.attn_output.weight"), "q4_k");
+    EXPECT_EQ(type("iq3_m", "blk.3.ffn_down.weight"), "q4_k");
+    EXPECT_EQ(type("iq3_m", "blk.6.ffn_down.weight"), "iq3_s");
+    EXPECT_EQ(type("iq3_m", "blk.6.ffn_down_exps.weight", 4096, 8), "q4_k") << "every third";
+    EXPECT_EQ(type("iq3_xs", "blk.9.attn_q.weight"), "iq3_xxs");
+    EXPECT_EQ(type("iq3_xs", "blk.3.ffn_gate.weight"), "iq3_s");
+    EXPECT_EQ(type("iq3_xs", "blk.4.ffn_gate.weight"), "iq3_xxs");
+    EXPECT_EQ(type("iq3_xs", "blk.27.ffn_up.weight"), "iq3_xxs");
+    EXPECT_EQ(type("iq3_xs", "blk.28.ffn_up.weight"), "iq3_s");
+    EXPECT_EQ(type("iq3_xxs", "blk.9.ffn_up.weight"), "iq3_xxs");
+    EXPECT_EQ(type("iq3_xxs", "blk.9.attn_k.weight"), "iq2_s");
+    EXPECT_EQ(type("iq3_xxs", "blk.9.attn_output.weight"), "iq3_s");
+    EXPECT_EQ(type("iq3_xxs", "token_embd.weight"), "iq3_s");
+    EXPECT_EQ(type("iq3_xxs", "output.weight"), "q5_k");
+    EXPECT_EQ(type("iq3_xs", "output.weight"), "q6_k");
+    EXPECT_EQ(type("iq3_xxs", "blk.9.attn_output.weight", 4096, 8), "q5_k");
+    EXPECT_EQ(type("iq3_xxs", "blk.9.attn_k.weight", 4096, 8), "q8_0");
+}
+
+TEST(Types, MixesOfOneAndTwoBits)
+{
+    EXPECT_EQ(type("iq2_xxs", "blk.9.attn_q.weight"), "iq2_xxs");
+    EXPECT_EQ(type("iq2_xxs", "blk.9.attn_v.weight"), "q4_k");
+    EXPECT_EQ(ungrouped("iq2_xxs", "blk.9.attn_v.weight", true), "q2_k");
+    EXPECT_EQ(ungrouped("iq2_xxs", "blk.9.attn_v.weight", true, 64), "q4_k");
+    EXPECT_EQ(ungrouped("iq2_s", "blk.9.attn_v.weight", true), "iq3_s");
+    EXPECT_EQ(type("iq2_xs", "blk.3.ffn_down.weight"), "q2_k");
+    EXPECT_EQ(type("iq2_xs", "blk.4.ffn_down.weight"), "iq2_xs");
+    EXPECT_EQ(type("iq2_s", "blk.9.ffn_up.weight"), "iq2_xs") << "the mix, not the type";
+    EXPECT_EQ(type("iq2_s", "blk.9.ffn_up.weight", 4096, 0, true), "iq2_s");
+    EXPECT_EQ(type("iq2_m", "blk.9.ffn_up.weight"), "iq2_s");
+    EXPECT_EQ(type("iq2_m", "blk.9.attn_output.weight"), "iq3_s");
+    EXPECT_EQ(type("iq2_m", "token_embd.weight"), "iq3_s");
+    EXPECT_EQ(type("iq2_m", "output.weight"), "q5_k");
+    EXPECT_EQ(type("iq1_s", "blk.9.ffn_up.weight"), "iq1_s");
+    EXPECT_EQ(type("iq1_m", "blk.9.attn_output.weight"), "iq2_xxs");
+    EXPECT_EQ(type("iq1_m", "blk.9.attn_output.weight", 4096, 8), "q5_k");
+    EXPECT_EQ(type("iq1_m", "blk.9.attn_k.weight", 4096, 8), "q4_k");
+    EXPECT_EQ(type("iq1_s", "token_embd.weight"), "q2_k");
+    EXPECT_EQ(type("tq2_0", "token_embd.weight"), "q4_k");
+    EXPECT_EQ(type("tq1_0", "output.weight"), "q6_k");
+    EXPECT_EQ(type("tq1_0", "blk.3.attn_v.weight"), "tq1_0");
+    EXPECT_EQ(type("nvfp4", "blk.3.attn_v.weight"), "nvfp4");
+}
+
+TEST(Types, AnImportanceMatrixChangesMixes)
+{
+    EXPECT_EQ(ungrouped("iq3_xxs", "blk.9.attn_v.weight", false), "iq3_s");
+    EXPECT_EQ(ungrouped("iq3_xxs", "blk.9.attn_v.weight", true), "iq3_xxs");
+    EXPECT_EQ(ungrouped("iq3_xxs", "blk.3.ffn_down.weight", false), "q4_k");
+    EXPECT_EQ(ungrouped("iq3_xxs", "blk.4.ffn_down.weight", false), "q3_k");
+    EXPECT_EQ(ungrouped("iq3_xxs", "blk.3.ffn_down.weight", true), "iq3_xxs");
+    EXPECT_EQ(ungrouped("iq4_xs", "blk.3.ffn_down.weight", false), "q5_k");
+    EXPECT_EQ(ungrouped("iq4_xs", "blk.3.ffn_down.weight", true), "iq4_xs");
+    EXPECT_EQ(ungrouped("q4_0", "blk.3.ffn_down.weight", false), "q4_0");
+    EXPECT_EQ(ungrouped("q4_0", "blk.3.ffn_down.weight", true), "q4_1");
+    EXPECT_EQ(ungrouped("q5_0", "blk.3.ffn_down.weight", true), "q5_1");
+}
+
+TEST(Types, FewBitsNeedAnImportanceMatrix)
+{
+    for (const weir_dtype type :
+         { WEIR_IQ1_S, WEIR_IQ1_M, WEIR_IQ2_XXS, WEIR_IQ2_XS, WEIR_IQ2_S, WEIR_IQ3_XXS }) {
+        EXPECT_TRUE(weir_needs_importance(type, "blk.0.attn_q.weight"));
+        EXPECT_FALSE(weir_needs_importance(type, "token_embd.weight"));
+        EXPECT_FALSE(weir_needs_importance(type, "output.weight"));
+    }
+    for (const weir_dtype type : { WEIR_IQ3_S, WEIR_Q2_K, WEIR_TQ1_0, WEIR_NVFP4, WEIR_F16 })
+        EXPECT_FALSE(weir_needs_importance(type, "blk.0.attn_q.weight"));
+}
+
 TEST(Types, OutputsHaveMoreBits)
 {
     EXPECT_EQ(type("q4_0", "output.weight"), "q6_k");
@@ -130,6 +223,11 @@ TEST(Types, RowsThatAreNotWholeBlocks)
     EXPECT_EQ(type("q6_k", "blk.5.attn_q.weight", 96), "q8_0");
     EXPECT_EQ(type("q2_k_s", "blk.5.attn_q.weight", 96), "q4_0");
     EXPECT_EQ(type("iq4_xs", "blk.5.attn_q.weight", 96), "iq4_nl");
+    EXPECT_EQ(type("iq3_s", "blk.5.attn_q.weight", 96), "iq4_nl");
+    EXPECT_EQ(type("iq1_s", "blk.5.attn_q.weight", 96), "iq4_nl");
+    EXPECT_EQ(type("tq2_0", "blk.5.attn_q.weight", 96), "q4_0");
+    EXPECT_EQ(type("nvfp4", "blk.5.attn_q.weight", 96), "iq4_nl");
+    EXPECT_EQ(type("nvfp4", "blk.5.attn_q.weight", 192), "nvfp4");
     EXPECT_EQ(type("q4_k_m", "blk.5.attn_q.weight", 48), "f16") << "no blocks of 32 either";
     EXPECT_EQ(type("q8_0", "blk.5.attn_q.weight", 48), "f16");
 }
