@@ -1,5 +1,5 @@
-/* tools/convert/grid_search.h - the rows of a grid, and the signs, that code eight elements with the
- * least weighted squared error. Exact: no row and no allowed signs are nearer.
+/* tools/convert/grid_search.h - the rows of a grid, and the signs, that code eight elements with
+ * the least weighted squared error. Exact: no row and no allowed signs are nearer.
  *
  * Rows are found by the values of their high half: those whose half alone costs more than the best
  * row so far are not looked at. The tables of all grids take 35 KB, filled at program start.
