@@ -98,6 +98,15 @@ static float add_scale(gains *out, const grid_group *g, const grid_scheme *s, fl
     return *xl * *xl / *ll;
 }
 
+/* Repeats the first parabola to the end, for loops of a fixed length. */
+static void pad(gains *g)
+{
+    for (int i = g->n; i < PARABOLAS; i++) {
+        g->xl[i] = g->n > 0 ? g->xl[0] : 0.0f;
+        g->ll[i] = g->n > 0 ? g->ll[0] : 0.0f;
+    }
+}
+
 /* Codes a group at scales at which its elements lie within the levels, or somewhat beyond. */
 static void fit_group(gains *out, const grid_group *g, const grid_scheme *s)
 {
@@ -107,6 +116,7 @@ static void fit_group(gains *out, const grid_group *g, const grid_scheme *s)
     out->n = 0;
     out->scale = 0.0f;
     out->is_exact = true;
+    pad(out);
     for (int i = 0; i < g->n; i++) {
         most = fabsf(g->x[i]) > most ? fabsf(g->x[i]) : most;
         xx += g->w[i] * g->x[i] * g->x[i];
@@ -130,17 +140,19 @@ static void fit_group(gains *out, const grid_group *g, const grid_scheme *s)
         out->scale = out->xl[at] / out->ll[at];
     }
     out->is_exact = xx - best < 1e-5f * xx;
+    pad(out);
 }
 
 /* ---- the block's scale ----------------------------------------------------------------------- */
 static float gain_at(const gains *g, float scale)
 {
     float best = -INFINITY;
-    for (int i = 0; i < g->n; i++) {
+#pragma omp simd reduction(max : best)
+    for (int i = 0; i < PARABOLAS; i++) {
         const float gain = scale * (2.0f * g->xl[i] - scale * g->ll[i]);
         best = gain > best ? gain : best;
     }
-    return g->n > 0 ? best : 0.0f;
+    return best;
 }
 
 /* The integer with the most gain, at most `reach` from the one nearest to the group's scale. */

@@ -195,6 +195,18 @@ TEST_P(Quantise, ImportanceOfNothingIsNone)
     EXPECT_EQ(packed(dtype, x), packed(dtype, x, none.data()));
 }
 
+TEST_P(Quantise, ImportanceOfAnySize)
+{
+    const weir_dtype dtype = dtype_of(GetParam().name);
+    const std::vector<float> x = normal_rows(), zero(x.size());
+    const double most = std::max(0.1, 2.0 * GetParam().error * GetParam().error);
+    for (const float size : { 1e-44f, 3e38f }) {
+        const std::vector<float> same(n, size);
+        const std::vector<float> y = decoded(dtype, packed(dtype, x, same.data()), x.size());
+        EXPECT_LT(squares(x, y), most * squares(x, zero)) << size;
+    }
+}
+
 TEST_P(Quantise, RefusesWhatIsNotFinite)
 {
     const weir_dtype dtype = dtype_of(GetParam().name);
