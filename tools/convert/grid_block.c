@@ -13,7 +13,7 @@
 #include "kernels/ref/levels.h"
 #include "tools/convert/search.h"
 
-enum { STEPS = 7, REFITS = 1, PARABOLAS = STEPS + REFITS };
+enum { STEPS = 7, PARABOLAS = STEPS + 1 };
 
 /* A group's elements. */
 typedef struct grid_group {
@@ -25,7 +25,7 @@ typedef struct grid_group {
 typedef struct gains {
     float xl[PARABOLAS], ll[PARABOLAS];
     int n;
-    float scale; /* where the gain is largest */
+    float gain, scale; /* the largest gain, and where it is */
     bool is_exact; /* nearly nothing is lost there */
 } gains;
 
@@ -86,16 +86,43 @@ static void level_sums(const eight *codes, const grid_group *g, float *xl, float
     *ll = sum_ll;
 }
 
-/* Codes a group at this scale and adds the parabola. Returns its largest gain. */
-static float add_scale(gains *out, const grid_group *g, const grid_scheme *s, float scale)
+/* Codes a group at this scale and adds the parabola. */
+static void add_scale(gains *out, const grid_group *g, const grid_scheme *s, float scale)
 {
     eight codes[4];
     (void)code_grid_group(codes, g, s, scale);
     float *const xl = &out->xl[out->n], *const ll = &out->ll[out->n];
     level_sums(codes, g, xl, ll);
-    if (!(*xl > 0.0f && *ll > 0.0f)) return 0.0f;
+    if (!(*xl > 0.0f && *ll > 0.0f)) return;
     out->n++;
-    return *xl * *xl / *ll;
+    if (*xl * *xl / *ll <= out->gain) return;
+    out->gain = *xl * *xl / *ll;
+    out->scale = *xl / *ll;
+}
+
+/* True if every element is a level times this scale, with either sign. */
+static bool are_levels(const grid_group *g, const int8_t *levels, int n_levels, float scale)
+{
+    for (int i = 0; i < g->n; i++) {
+        bool is_one = false;
+        for (int d = 0; d < n_levels; d++) {
+            const float level = scale * fabsf((float)levels[d]);
+            is_one = is_one || fabsf(fabsf(g->x[i]) - level) < 1e-4f * level;
+        }
+        if (!is_one) return false;
+    }
+    return true;
+}
+
+/* Scales at which all elements are levels: of values that a decoder gave, often several. */
+static void add_exact_scales(gains *out, const grid_group *g, const grid_scheme *s, float most)
+{
+    const int8_t *const levels = levels_of(s, 0);
+    const int n = grid_of(s->dtype)->n_levels;
+    for (int d = 0; d < n && out->n < PARABOLAS; d++) {
+        const float scale = most / fabsf((float)levels[d]);
+        if (are_levels(g, levels, n, scale)) add_scale(out, g, s, scale);
+    }
 }
 
 /* Repeats the first parabola to the end, for loops of a fixed length. */
@@ -110,36 +137,25 @@ static void pad(gains *g)
 /* Codes a group at scales at which its elements lie within the levels, or somewhat beyond. */
 static void fit_group(gains *out, const grid_group *g, const grid_scheme *s)
 {
-    const int8_t *const levels = levels_of(s, 0);
-    const float outer = (float)levels[grid_of(s->dtype)->n_levels - 1];
-    float most = 0.0f, xx = 0.0f, sum = 0.0f, best = 0.0f;
-    out->n = 0;
-    out->scale = 0.0f;
-    out->is_exact = true;
-    pad(out);
+    const float outer = (float)levels_of(s, 0)[grid_of(s->dtype)->n_levels - 1];
+    float most = 0.0f, xx = 0.0f, sum = 0.0f;
+    *out = (gains){ .is_exact = true };
     for (int i = 0; i < g->n; i++) {
         most = fabsf(g->x[i]) > most ? fabsf(g->x[i]) : most;
         xx += g->w[i] * g->x[i] * g->x[i];
         sum += g->w[i];
     }
     if (!(most > 0x1p-40f)) return;
-    const float high = 1.4f * most / outer, size = 1.3f * sqrtf(xx / sum) / outer,
-                low = size < 0.5f * high ? size : 0.5f * high;
-    for (int i = 0; i < STEPS; i++) {
-        const int at = out->n;
-        const float gain = add_scale(out, g, s, low + (high - low) * (float)i / (STEPS - 1));
-        if (gain <= best) continue;
-        best = gain;
-        out->scale = out->xl[at] / out->ll[at];
+    add_exact_scales(out, g, s, most);
+    out->is_exact = xx - out->gain < 1e-5f * xx;
+    if (!out->is_exact) {
+        const float high = 1.4f * most / outer, size = 1.3f * sqrtf(xx / sum) / outer,
+                    low = size < 0.5f * high ? size : 0.5f * high;
+        *out = (gains){ 0 };
+        for (int i = 0; i < STEPS; i++)
+            add_scale(out, g, s, low + (high - low) * (float)i / (STEPS - 1));
+        if (out->scale > 0.0f) add_scale(out, g, s, out->scale);
     }
-    for (int i = 0; i < REFITS && out->scale > 0.0f; i++) {
-        const int at = out->n;
-        const float gain = add_scale(out, g, s, out->scale);
-        if (gain <= best) break;
-        best = gain;
-        out->scale = out->xl[at] / out->ll[at];
-    }
-    out->is_exact = xx - best < 1e-5f * xx;
     pad(out);
 }
 
