@@ -78,7 +78,8 @@ static void level_sums(const eight *codes, const grid_group *g, float *xl, float
 {
     float sum_xl = 0.0f, sum_ll = 0.0f;
     for (int i = 0; i < g->n; i++) {
-        const float level = (float)codes[i / 8].levels[i % 8], weighted = g->w[i] * level;
+        const int8_t *const levels = codes[i / 8].levels;
+        const float level = (float)levels[i % 8], weighted = g->w[i] * level;
         sum_xl += weighted * g->x[i];
         sum_ll += weighted * level;
     }
@@ -177,6 +178,7 @@ static float best_integer(int *out, const gains *g, const grid_scheme *s, float 
     const float at = 0.5f * (g->scale / unit - 1.0f), last = (float)s->most;
     const int middle = (int)lrintf(at < 0.0f ? 0.0f : at > last ? last : at);
     float best = -INFINITY;
+    *out = middle;
     for (int k = middle - reach; k <= middle + reach; k++) {
         if (k < 0 || k > s->most) continue;
         const float gain = gain_at(g, unit * (float)(2 * k + 1));

@@ -117,7 +117,9 @@ static void block_importance(float *w, const float *importance, int64_t n)
     double sum = 0.0; /* of an f32's range and more */
     for (int64_t i = 0; importance != NULL && i < n; i++) sum += (double)importance[i];
     for (int64_t i = 0; i < n; i++)
-        w[i] = sum > 0.0 ? (float)((double)importance[i] / sum + 1e-5 / (double)n) : 1.0f;
+        w[i] = importance != NULL && sum > 0.0
+                   ? (float)((double)importance[i] / sum + 1e-5 / (double)n)
+                   : 1.0f;
 }
 
 static void quantise_plain(unsigned char *out, weir_dtype dtype, const float *x, int64_t n)
