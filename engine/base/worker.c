@@ -1,5 +1,7 @@
 #include "engine/base/worker.h"
 
+#include "engine/base/clock.h"
+
 weir_status weir_worker_open(
     weir_worker *worker, void *(*run)(void *user), void *user, const char *purpose,
     weir_error *error
@@ -35,6 +37,12 @@ void weir_worker_unlock(weir_worker *worker) { (void)pthread_mutex_unlock(&worke
 void weir_worker_wait(weir_worker *worker)
 {
     (void)pthread_cond_wait(&worker->changed, &worker->lock);
+}
+
+void weir_worker_wait_for(weir_worker *worker, int64_t ns)
+{
+    const struct timespec until = weir_clock_after(CLOCK_MONOTONIC, ns);
+    (void)pthread_cond_clockwait(&worker->changed, &worker->lock, CLOCK_MONOTONIC, &until);
 }
 
 void weir_worker_wake(weir_worker *worker) { (void)pthread_cond_broadcast(&worker->changed); }

@@ -3,6 +3,7 @@
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "engine/base/error.h"
 
@@ -35,6 +36,7 @@ void weir_worker_lock(weir_worker *worker);
 void weir_worker_unlock(weir_worker *worker);
 /* Require the lock: waits until another thread calls `wake`, or for no reason. */
 void weir_worker_wait(weir_worker *worker);
+void weir_worker_wait_for(weir_worker *worker, int64_t ns); /* at most this long */
 void weir_worker_wake(weir_worker *worker); /* all that wait */
 
 /* Sets the function that the worker's thread calls when a piece of work is done; NULL: none. The

@@ -25,6 +25,13 @@ static int32_t common_tokens(const choice *leader, const choice *c)
     return n;
 }
 
+/* Needed for more than n common tokens; one look instead of a comparison from the beginning. */
+static bool may_share(const choice *leader, const choice *c, int32_t n)
+{
+    const weir_kv_sequence *const a = leader->sequence, *const b = c->sequence;
+    return n < weir_min_i32(a->n_tokens, b->n_tokens - 1) && a->tokens[n] == b->tokens[n];
+}
+
 /* Sets the leader that saves the most rows, if there is any. Leaders are ahead of their followers,
  * or as far and before them in order, so they never wait for each other. */
 static void find_leader(choice *c)
@@ -36,7 +43,7 @@ static void find_leader(choice *c)
         choice *const other = service->slots[i].owner;
         if (other == NULL || other == c || other->is_waiting || other->is_stalled ||
             other->is_reading || !has_same_salt(c, other) || !is_ahead(other, c) ||
-            other->sequence->n_tokens <= best)
+            !may_share(other, c, (int32_t)weir_max(best, other->sequence->n_computed)))
             continue;
         const int32_t rows = weir_choice_rows_from(other, c, common_tokens(other, c));
         if (rows <= best || rows <= other->sequence->n_computed) continue;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/base/array_layout.h"
+#include "engine/base/clock.h"
 #include "engine/base/worker.h"
 #include "engine/kv/tiers/residency_internal.h"
 #include "kernels/abi/ops.h"
@@ -72,9 +73,11 @@ struct weir_kv_prefetch {
     int64_t n_lookups;
     bool (*run_others)(void *user); /* NULL: the engine thread sleeps while it waits */
     void *others;
+    int64_t alone_until_ns; /* the others are not run before: the disk waited for them */
 
     weir_worker worker;
     int64_t filled, emptied; /* (lock) buffers since the step began */
+    int64_t full_since_ns; /* (lock) valid while all buffers are filled */
     /* (lock) is_reading: the step's reads are not done; is_stopped: they are no longer needed. */
     bool is_reading, is_stopped;
     weir_error error; /* (lock) the first error of the step */
@@ -314,6 +317,7 @@ static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const ran
         (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
     weir_worker_lock(&s->worker);
     s->filled++;
+    s->full_since_ns = weir_clock_ns();
     weir_worker_report(&s->worker);
     weir_worker_unlock(&s->worker);
     return true;
@@ -371,6 +375,7 @@ bool weir_kv_prefetch_begin(weir_kv_prefetch *s, weir_kv_store *store, int32_t n
     if (weir_kv_residency_of(store).pages_cold == 0) return false;
     s->n_views = n_views;
     s->next_split = 0;
+    s->alone_until_ns = 0;
     s->store = store;
     int64_t n_cold = 0;
     for (int32_t i = 0; i < n_views; i++) {
@@ -440,16 +445,33 @@ void weir_kv_prefetch_run_others(
     weir_worker_listen(&s->worker, listener, user);
 }
 
+/* Runs the others once. As long as the disk stood still meanwhile, because all buffers were full,
+ * the step has the machine to itself. Returns false if there was nothing to run. With the lock,
+ * which is released meanwhile. */
+static bool run_others(weir_kv_prefetch *s)
+{
+    weir_worker_unlock(&s->worker);
+    const int64_t begin = weir_clock_ns();
+    kv_attend(s->store, s->views, s->n_views);
+    const bool any = s->run_others != NULL && s->run_others(s->others);
+    kv_attend(s->store, NULL, 0);
+    const int64_t end = weir_clock_ns();
+    weir_worker_lock(&s->worker);
+    const bool is_full = s->filled - s->emptied == BUFFERS;
+    const int64_t since = s->full_since_ns > begin ? s->full_since_ns : begin;
+    s->alone_until_ns = any && is_full && end > since ? 2 * end - since : end;
+    return any;
+}
+
 static void wait_for_buffer(weir_kv_prefetch *s)
 {
     weir_worker_lock(&s->worker);
     while (s->filled == s->emptied) {
-        weir_worker_unlock(&s->worker);
-        kv_attend(s->store, s->views, s->n_views);
-        const bool any = s->run_others != NULL && s->run_others(s->others);
-        kv_attend(s->store, NULL, 0);
-        weir_worker_lock(&s->worker);
-        if (!any && s->filled == s->emptied) weir_worker_wait(&s->worker);
+        const int64_t left = s->alone_until_ns - weir_clock_ns();
+        if (left > 0)
+            weir_worker_wait_for(&s->worker, left);
+        else if (!run_others(s) && s->filled == s->emptied)
+            weir_worker_wait(&s->worker);
     }
     weir_worker_unlock(&s->worker);
 }

@@ -324,7 +324,10 @@ weir_status weir_model_forward(
 {
     (void)workspace;
     WEIR_ASSERT(sim.depth < 2);
-    if (++sim.depth == 2) sim_reader_run(); /* the other one does not wait for ever */
+    if (++sim.depth == 2) {
+        sim_reader_run(); /* the other one does not wait for ever */
+        sim_clock_add(200000); /* the disk may wait meanwhile */
+    }
     const weir_status status = run_pass(model, batch, logits, error);
     sim.depth--;
     return status;

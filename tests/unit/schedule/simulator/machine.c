@@ -122,6 +122,15 @@ void weir_worker_wait(weir_worker *worker)
     run(t);
 }
 
+/* Of the engine. Time passes if the thread has nothing to do. */
+void weir_worker_wait_for(weir_worker *worker, int64_t ns)
+{
+    sim_thread *const t = thread_of(worker);
+    const bool runs = t->is_woken && !t->is_over;
+    if (runs) run(t);
+    sim_clock_add(runs ? ns / 4 + 1 : ns);
+}
+
 void weir_worker_wake(weir_worker *worker)
 {
     if (self == NULL) thread_of(worker)->is_woken = true;
