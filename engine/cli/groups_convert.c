@@ -7,7 +7,8 @@ static const weir_option convert_options[] = {
         "type", "NAME",
         "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q2_k_s, q3_k_s, q3_k_m, q3_k_l, "
         "q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k, iq4_nl, iq4_xs, iq3_m, iq3_s, iq3_xs, iq3_xxs, "
-        "iq2_m, iq2_s, iq2_xs, iq2_xxs, iq1_m, iq1_s, tq1_0, tq2_0, mxfp4 or nvfp4. Default: f16."
+        "iq2_m, iq2_s, iq2_xs, iq2_xxs, iq1_m, iq1_s, tq1_0, tq2_0, mxfp4, nvfp4, q1_0 "
+        "or q2_0. Default: f16."
     ),
     FLAG("pure", "Give all matrices this type; else those that matter most have more bits."),
     TEXT(

@@ -39,6 +39,8 @@ void weir_quantise_iq1_m(weir_block_iq1_m *out, const float *x, const float *w);
 /* blocks_ternary.c */
 void weir_quantise_tq1_0(weir_block_tq1_0 *out, const float *x, const float *w);
 void weir_quantise_tq2_0(weir_block_tq2_0 *out, const float *x, const float *w);
+void weir_quantise_q2_0(weir_block_q2_0 *out, const float *x, const float *w); /* 64 elements */
+void weir_quantise_q1_0(weir_block_q1_0 *out, const float *x, const float *w); /* 128 elements */
 
 /* blocks.c: blocks of 64 elements with a scale for each 16 */
 void weir_quantise_nvfp4(weir_block_nvfp4 *out, const float *x, const float *w);

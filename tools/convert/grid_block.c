@@ -13,7 +13,7 @@
 #include "kernels/ref/levels.h"
 #include "tools/convert/search.h"
 
-enum { STEPS = 7, PARABOLAS = STEPS + 1 };
+enum { STEPS = 9, PARABOLAS = STEPS + 1 };
 
 /* A group's elements. */
 typedef struct grid_group {
@@ -241,15 +241,6 @@ static void zero_block(grid_block *out, const float *x, const float *w)
     for (int i = 0; i < GRID_ELEMENTS; i++) out->error += w[i] * x[i] * x[i];
 }
 
-/* Of the integers beside k the one with more gain. */
-static int better_neighbour(const gains *g, const grid_scheme *s, float unit, int k)
-{
-    if (k == 0 || k == s->most) return k == 0 ? 1 : k - 1;
-    const float below = gain_at(g, unit * (float)(2 * k - 1)),
-                above = gain_at(g, unit * (float)(2 * k + 3));
-    return above > below ? k + 1 : k - 1;
-}
-
 /* Codes all groups for this scale of the integer 1, as the block stores it. */
 static void code_grid_block(
     grid_block *out, const float *x, const float *w, const grid_scheme *s, float unit,
@@ -264,19 +255,11 @@ static void code_grid_block(
     out->error = 0.0f;
     for (int j = 0; j < s->n_groups; j++) {
         const grid_group g = group_at(x, w, s, j);
-        float best = INFINITY;
-        int first;
-        (void)best_integer(&first, &groups[j], s, stored, s->most);
-        const int other = better_neighbour(&groups[j], s, stored, first);
-        for (int k = first; k >= 0; k = k == first ? other : -1) {
-            eight codes[4];
-            const float error = code_grid_group(codes, &g, s, stored * (float)(2 * k + 1));
-            if (error >= best) continue;
-            best = error;
-            out->scales[j] = k;
-            memcpy(out->eights + g.n / 8 * j, codes, (size_t)g.n / 8 * sizeof *codes);
-        }
-        out->error += best;
+        eight *const codes = out->eights + g.n / 8 * j;
+        int k;
+        (void)best_integer(&k, &groups[j], s, stored, s->most);
+        out->scales[j] = k;
+        out->error += code_grid_group(codes, &g, s, stored * (float)(2 * k + 1));
     }
 }
 

@@ -41,6 +41,8 @@ BLOCK(iq1_m)
 BLOCK(tq1_0)
 BLOCK(tq2_0)
 BLOCK(nvfp4)
+BLOCK(q2_0)
+BLOCK(q1_0)
 #undef BLOCK
 
 typedef void (*put_block)(unsigned char *out, const float *x, const float *w);
@@ -59,13 +61,14 @@ static const type types[] = {
     { WEIR_IQ4_XS, put_iq4_xs }, { WEIR_IQ3_S, put_iq3_s },   { WEIR_IQ3_XXS, put_iq3_xxs },
     { WEIR_IQ2_S, put_iq2_s },   { WEIR_IQ2_XS, put_iq2_xs }, { WEIR_IQ2_XXS, put_iq2_xxs },
     { WEIR_IQ1_S, put_iq1_s },   { WEIR_IQ1_M, put_iq1_m },   { WEIR_TQ1_0, put_tq1_0 },
-    { WEIR_TQ2_0, put_tq2_0 },   { WEIR_NVFP4, put_nvfp4 },
+    { WEIR_TQ2_0, put_tq2_0 },   { WEIR_NVFP4, put_nvfp4 },   { WEIR_Q2_0, put_q2_0 },
+    { WEIR_Q1_0, put_q1_0 },
 };
 
 const char *const weir_quantised_names = "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, "
                                          "q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, iq3_s, iq3_xxs, "
                                          "iq2_s, iq2_xs, iq2_xxs, iq1_s, iq1_m, tq1_0, tq2_0, "
-                                         "mxfp4, nvfp4";
+                                         "mxfp4, nvfp4, q2_0, q1_0";
 
 static const type *find(weir_dtype dtype)
 {

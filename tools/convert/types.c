@@ -25,13 +25,13 @@ static const struct {
     { "iq2_m", WEIR_IQ2_S, 29 },     { "iq2_s", WEIR_IQ2_XS, 28 },  { "iq2_xs", WEIR_IQ2_XS, 20 },
     { "iq2_xxs", WEIR_IQ2_XXS, 19 }, { "iq1_m", WEIR_IQ1_M, 31 },   { "iq1_s", WEIR_IQ1_S, 24 },
     { "tq1_0", WEIR_TQ1_0, 36 },     { "tq2_0", WEIR_TQ2_0, 37 },   { "mxfp4", WEIR_MXFP4, 38 },
-    { "nvfp4", WEIR_NVFP4, 39 },
+    { "nvfp4", WEIR_NVFP4, 39 },     { "q1_0", WEIR_Q1_0, 40 },     { "q2_0", WEIR_Q2_0, 41 },
 };
 
 static const char names[] = "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q2_k_s, q3_k_s, "
                             "q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k, iq4_nl, "
                             "iq4_xs, iq3_m, iq3_s, iq3_xs, iq3_xxs, iq2_m, iq2_s, iq2_xs, "
-                            "iq2_xxs, iq1_m, iq1_s, tq1_0, tq2_0, mxfp4, nvfp4";
+                            "iq2_xxs, iq1_m, iq1_s, tq1_0, tq2_0, mxfp4, nvfp4, q1_0, q2_0";
 
 /* Numbers of general.file_type that rules name, and sets of them. */
 enum {
@@ -60,6 +60,7 @@ enum {
     TQ1_0 = 36,
     TQ2_0 = 37,
     MXFP4 = 38,
+    Q2_0 = 41,
 };
 #define SET(type) (UINT64_C(1) << (type))
 #define IQ1 (SET(IQ1_S) | SET(IQ1_M))
@@ -171,7 +172,7 @@ static const rule rules[] = {
     { IQ1 | IQ2_SMALL, VALUES, EVERYWHERE, ALWAYS, WEIR_Q2_K },
     { IQ1 | IQ2_SMALL, DOWN, FIRST_EIGHTH, ALWAYS, WEIR_Q2_K },
     { IQ1, ATTENTION_OUT, EVERYWHERE, ALWAYS, WEIR_IQ2_XXS },
-    { SET(TQ1_0) | SET(TQ2_0), EMBEDDING, EVERYWHERE, ALWAYS, WEIR_Q4_K },
+    { SET(TQ1_0) | SET(TQ2_0) | SET(Q2_0), EMBEDDING, EVERYWHERE, ALWAYS, WEIR_Q4_K },
 };
 
 static bool has(const char *name, const char *part) { return strstr(name, part) != NULL; }
@@ -301,6 +302,8 @@ static weir_dtype with_smaller_blocks(weir_dtype type)
     case WEIR_IQ4_XS: return WEIR_IQ4_NL;
     case WEIR_TQ1_0:
     case WEIR_TQ2_0:
+    case WEIR_Q1_0:
+    case WEIR_Q2_0:
     case WEIR_Q2_K:
     case WEIR_Q3_K: return WEIR_Q4_0;
     case WEIR_Q4_K: return WEIR_Q5_0;

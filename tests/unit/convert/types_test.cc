@@ -158,6 +158,8 @@ TEST(Types, MixesOfOneAndTwoBits)
     EXPECT_EQ(type("iq1_m", "blk.9.attn_k.weight", 4096, 8), "q4_k");
     EXPECT_EQ(type("iq1_s", "token_embd.weight"), "q2_k");
     EXPECT_EQ(type("tq2_0", "token_embd.weight"), "q4_k");
+    EXPECT_EQ(type("q2_0", "token_embd.weight"), "q4_k");
+    EXPECT_EQ(type("q1_0", "token_embd.weight"), "q1_0");
     EXPECT_EQ(type("tq1_0", "output.weight"), "q6_k");
     EXPECT_EQ(type("tq1_0", "blk.3.attn_v.weight"), "tq1_0");
     EXPECT_EQ(type("nvfp4", "blk.3.attn_v.weight"), "nvfp4");
@@ -228,6 +230,8 @@ TEST(Types, RowsThatAreNotWholeBlocks)
     EXPECT_EQ(type("tq2_0", "blk.5.attn_q.weight", 96), "q4_0");
     EXPECT_EQ(type("nvfp4", "blk.5.attn_q.weight", 96), "iq4_nl");
     EXPECT_EQ(type("nvfp4", "blk.5.attn_q.weight", 192), "nvfp4");
+    EXPECT_EQ(type("q1_0", "blk.5.attn_q.weight", 192), "q4_0");
+    EXPECT_EQ(type("q2_0", "blk.5.attn_q.weight", 192), "q2_0");
     EXPECT_EQ(type("q4_k_m", "blk.5.attn_q.weight", 48), "f16") << "no blocks of 32 either";
     EXPECT_EQ(type("q8_0", "blk.5.attn_q.weight", 48), "f16");
 }
