@@ -204,8 +204,8 @@ typedef struct fitted_unit {
     float unit, gain;
 } fitted_unit;
 
-/* Tries the scales of the integer 1 at which this group's is an integer; or nearly its last, or
- * past it. */
+/* Tries the scales of the integer 1 at which this scale is k / 4 times it: around the last integer
+ * 2 * most + 1 in steps of a half, below that for each of them. */
 static void try_units(
     fitted_unit *best, const gains *groups, const grid_scheme *s, float scale, int reach
 )

@@ -2,7 +2,7 @@
  * the least weighted squared error. Exact: no row and no allowed signs are nearer.
  *
  * Rows are found by the values of their high half: those whose half alone costs more than the best
- * row so far are not looked at. The tables of all grids take 35 KB, filled at program start.
+ * row so far are not looked at. The tables of all grids take 15 KB, filled at program start.
  * Private to the quantisers. */
 #pragma once
 #include <stdint.h>
