@@ -14,7 +14,7 @@ static const weir_option convert_options[] = {
     TEXT(
         "imatrix", "FILE",
         "Importance matrix of the model (weir imatrix, llama-imatrix): errors of columns with "
-        "larger inputs count more."
+        "larger inputs count more. Types iq1, iq2 and iq3_xxs need one."
     ),
     FLAG("no-tokenizer", "Leave the tokenizer out: the file takes token ids only."),
 };

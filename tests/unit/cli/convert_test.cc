@@ -1,4 +1,6 @@
 // weir convert as a user runs it.
+#include <fstream>
+
 #include "tests/unit/cli/program.h"
 
 namespace {
@@ -69,6 +71,28 @@ TEST_F(ConvertCommand, UsageErrors)
     EXPECT_EQ(adapter.code, 2);
     EXPECT_SAYS(adapter.err, "model.adapter");
     EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(ConvertCommand, FewBitsWantAnImportanceMatrix)
+{
+    const std::string model = "tests/golden/models/tq-k/tq-k-q6_k.gguf", text = path("text.txt");
+    const std::vector<std::string> convert = { "convert",      "--model", model,    "--out",
+                                               path("o.gguf"), "--type",  "iq2_xxs" };
+    const Outcome without = run(convert);
+    EXPECT_EQ(without.code, 2);
+    EXPECT_SAYS(without.err, "weir imatrix");
+    EXPECT_FALSE(std::filesystem::exists(path("o.gguf")));
+
+    std::ofstream(text) << std::string(64, 'x') << " and some other words, of which it learns.";
+    const Outcome made = run({ "imatrix", "--model", model, "--text", text, "--window", "32",
+                               "--out", path("imatrix.gguf") });
+    ASSERT_EQ(made.code, 0) << made.err;
+    std::vector<std::string> with = convert;
+    with.insert(with.end(), { "--imatrix", path("imatrix.gguf") });
+    const Outcome done = run(with);
+    EXPECT_EQ(done.code, 0) << done.err;
+    EXPECT_EQ(done.err.find("types of few bits"), std::string::npos) << done.err;
+    EXPECT_TRUE(std::filesystem::exists(path("o.gguf")));
 }
 
 TEST_F(ConvertCommand, MissingFilesFail)

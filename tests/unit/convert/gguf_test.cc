@@ -120,8 +120,17 @@ TEST_F(Gguf, FewBitsNeedAnImportanceMatrix)
             << o.error.text;
         EXPECT_FALSE(std::filesystem::exists(path("out.gguf")));
     }
-    EXPECT_EQ(convert({ model, path("out.gguf"), "iq3_s" }).status, WEIR_OK);
-    EXPECT_EQ(convert({ model, path("out.gguf"), "tq1_0" }).status, WEIR_OK);
+    const Outcome enough = convert({ model, path("out.gguf"), "iq3_s" });
+    EXPECT_EQ(enough.status, WEIR_OK) << enough.error.text;
+    EXPECT_EQ(enough.result.importance.n_missing, 0u);
+    /* An importance matrix of one tensor: the others are counted. */
+    const std::string file =
+        imatrix("blk.0.ffn_up.weight", std::vector<float>(256, 1.0f), { 10.0f }, 256);
+    const Outcome few = convert({ model, path("out.gguf"), "iq2_xs", false, false, 1, file });
+    EXPECT_EQ(few.status, WEIR_OK) << few.error.text;
+    EXPECT_EQ(few.result.importance.n_found, 1u);
+    EXPECT_GT(few.result.importance.n_missing, 0u);
+    EXPECT_LT(few.result.importance.n_missing, few.result.importance.n_quantised - 1);
 }
 
 TEST_F(Gguf, AnImportanceMatrixChangesItsTensorOnly)
