@@ -236,6 +236,11 @@ TEST_F(Simulation, TogetherOfAHybridModelWithConvolutions)
     play_together("../families/lfm2", from_environment("WEIR_SIMULATIONS", 8));
 }
 
+TEST_F(Simulation, OfAHybridModelWithDecaysOfChannels)
+{
+    play_all("../families/kimi-linear", from_environment("WEIR_SIMULATIONS", 8));
+}
+
 TEST_F(Simulation, OfAModelWithWindows)
 {
     play_all("../families/gemma3", from_environment("WEIR_SIMULATIONS", 8));
