@@ -1,5 +1,6 @@
-/* engine/text/normalize.c - NFC with utf8proc's tables and composition, but with its own ordering
- * of marks. Text below U+0300 is copied: nothing in it composes with what precedes. */
+/* engine/text/normalize.c - normal forms with utf8proc's tables and composition, but with its own
+ * ordering of marks. Text below the first character that a form may change is copied: nothing in it
+ * composes with what precedes. */
 #include "engine/text/normalize.h"
 
 #include <stdlib.h>
@@ -10,13 +11,28 @@
 #include "engine/base/memory.h"
 #include "engine/text/utf8.h"
 
-enum { FIRST_MARK_LEAD = 0xCC }; /* U+0300 is CC 80 */
+/* NFC begins with the first mark, U+0300 (CC 80), NFD with U+00C0, the others with U+00A0. */
+static const unsigned char first_lead[] = {
+    [WEIR_NFC] = 0xCC, [WEIR_NFD] = 0xC3, [WEIR_NFKC] = 0xC2, [WEIR_NFKD] = 0xC2
+};
 
-bool weir_nfc_is_trivial(const char *text, size_t n)
+static bool is_low(weir_normal_form form, char byte)
+{
+    return (unsigned char)byte < first_lead[form];
+}
+
+bool weir_is_normal(weir_normal_form form, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)text[i] >= FIRST_MARK_LEAD) return false;
+        if (!is_low(form, text[i])) return false;
     return true;
+}
+
+weir_status weir_normal_add(weir_buffer *out, const char *text, size_t n)
+{
+    if (out->size > WEIR_NORMALIZED_BYTES || n > WEIR_NORMALIZED_BYTES - out->size)
+        return WEIR_EFULL;
+    return weir_buffer_add(out, text, n);
 }
 
 typedef struct code_points {
@@ -41,19 +57,22 @@ static weir_status reserve(code_points *codes, size_t extra)
     return WEIR_OK;
 }
 
-static weir_status decompose(code_points *codes, const char *text, size_t n)
+static weir_status decompose(code_points *codes, weir_normal_form form, utf8proc_int32_t code)
 {
-    enum { LONGEST = 32 }; /* the longest canonical decomposition has 4 code points */
-    for (size_t i = 0, length; i < n; i += length) {
-        WEIR_TRY(reserve(codes, LONGEST));
-        const utf8proc_int32_t code = weir_utf8_decode(text + i, &length);
-        int boundary = 0;
-        const utf8proc_ssize_t made = utf8proc_decompose_char(
-            code, codes->data + codes->count, LONGEST, UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary
-        );
-        if (made < 0 || made > LONGEST) return WEIR_EFORMAT;
-        codes->count += (size_t)made;
-    }
+    enum { LONGEST = 32 }; /* the longest decomposition, of U+FDFA, has 18 code points */
+    static const utf8proc_option_t options[] = {
+        [WEIR_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
+        [WEIR_NFD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
+        [WEIR_NFKC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
+        [WEIR_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT
+    };
+    WEIR_TRY(reserve(codes, LONGEST));
+    int boundary = 0;
+    const utf8proc_ssize_t made = utf8proc_decompose_char(
+        code, codes->data + codes->count, LONGEST, options[form], &boundary
+    );
+    if (made < 0 || made > LONGEST) return WEIR_EFORMAT;
+    codes->count += (size_t)made;
     return WEIR_OK;
 }
 
@@ -78,73 +97,102 @@ static bool ordered(const utf8proc_int32_t *marks, size_t n)
     return true;
 }
 
-/* A stable counting sort of each run of marks. utf8proc_decompose swaps neighbours, which is
- * quadratic in the run: a megabyte of marks would block a server for minutes. */
-static void order(code_points *codes)
+/* A stable counting sort of each run of marks among the first n. utf8proc_decompose swaps
+ * neighbours, which is quadratic in the run: a megabyte of marks would block a server for
+ * minutes. */
+static void order(code_points *codes, size_t n)
 {
-    for (size_t i = 0; i < codes->count;) {
+    for (size_t i = 0; i < n;) {
         size_t end = i;
-        while (end < codes->count && combining_class(codes->data[end]) != 0) end++;
+        while (end < n && combining_class(codes->data[end]) != 0) end++;
         if (!ordered(codes->data + i, end - i)) sort_marks(codes->data + i, codes->spare, end - i);
         i = end + 1;
     }
 }
 
-static weir_status compose(weir_buffer *out, code_points *codes)
+/* Appends the first n code points, ordered and composed, and drops them. */
+static weir_status flush(weir_buffer *out, code_points *codes, weir_normal_form form, size_t n)
 {
-    const utf8proc_ssize_t n = utf8proc_normalize_utf32(
-        codes->data, (utf8proc_ssize_t)codes->count, UTF8PROC_STABLE | UTF8PROC_COMPOSE
-    );
-    if (n < 0) return WEIR_EFORMAT;
-    WEIR_TRY(weir_buffer_reserve(out, 4 * (size_t)n));
-    for (utf8proc_ssize_t i = 0; i < n; i++) {
+    utf8proc_ssize_t made = (utf8proc_ssize_t)n;
+    order(codes, n);
+    if (form == WEIR_NFC || form == WEIR_NFKC)
+        made = utf8proc_normalize_utf32(codes->data, made, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (made < 0) return WEIR_EFORMAT;
+    if (out->size > WEIR_NORMALIZED_BYTES || (size_t)made > (WEIR_NORMALIZED_BYTES - out->size) / 4)
+        return WEIR_EFULL;
+    WEIR_TRY(weir_buffer_reserve(out, 4 * (size_t)made));
+    for (utf8proc_ssize_t i = 0; i < made; i++) {
         utf8proc_uint8_t bytes[4];
         WEIR_TRY(weir_buffer_add(out, bytes, (size_t)utf8proc_encode_char(codes->data[i], bytes)));
     }
+    codes->count -= n;
+    memmove(codes->data, codes->data + n, codes->count * sizeof *codes->data);
     return WEIR_OK;
 }
 
-/* Number of bytes that can be copied: up to the last code point before a lead byte at or past
- * U+0300, which may compose with it. */
-static size_t copyable(const char *text, size_t n)
+/* True if nothing before the code point composes with it: it is no mark, and no vowel or final
+ * consonant of Hangul. Past the BMP there are letters that compose, too. */
+static bool begins_anew(utf8proc_int32_t code)
+{
+    const utf8proc_category_t category = utf8proc_category(code);
+    return code < 0x10000 && !(code >= 0x1160 && code <= 0x11FF) && combining_class(code) == 0 &&
+           category != UTF8PROC_CATEGORY_MN && category != UTF8PROC_CATEGORY_MC &&
+           category != UTF8PROC_CATEGORY_ME;
+}
+
+/* In parts, so that a text of characters with long decompositions needs little memory. */
+static weir_status normalize_part(
+    weir_buffer *out, code_points *codes, weir_normal_form form, const char *text, size_t n
+)
+{
+    enum { PART = 1024 };
+    codes->count = 0;
+    for (size_t i = 0, length; i < n; i += length) {
+        const size_t before = codes->count;
+        WEIR_TRY(decompose(codes, form, weir_utf8_decode(text + i, &length)));
+        if (before >= PART && begins_anew(codes->data[before]))
+            WEIR_TRY(flush(out, codes, form, before));
+    }
+    return flush(out, codes, form, codes->count);
+}
+
+/* Number of bytes that can be copied: up to the last code point before one that is not low, which
+ * may compose with it. */
+static size_t copyable(weir_normal_form form, const char *text, size_t n)
 {
     size_t i = 0;
-    while (i < n && (unsigned char)text[i] < FIRST_MARK_LEAD) i++;
+    while (i < n && is_low(form, text[i])) i++;
     if (i == n || i == 0) return i;
     for (i--; i > 0 && ((unsigned char)text[i] & 0xC0) == 0x80;) i--;
     return i;
 }
 
-/* End of the range to normalise: the second of two neighbours below U+0300 never composes with what
+/* End of the range to normalise: the second of two low neighbours never composes with what
  * precedes. */
-static size_t stretch(const char *text, size_t n)
+static size_t stretch(weir_normal_form form, const char *text, size_t n)
 {
     bool low_before = false;
     size_t i = 0;
     for (size_t length = 0; i < n; i += length) {
         length = (size_t)weir_utf8_length((unsigned char)text[i]);
-        const bool low = (unsigned char)text[i] < FIRST_MARK_LEAD;
+        const bool low = is_low(form, text[i]);
         if (low && low_before) break;
         low_before = low;
     }
     return i;
 }
 
-weir_status weir_nfc(weir_buffer *out, const char *text, size_t n)
+weir_status weir_normalize(weir_buffer *out, weir_normal_form form, const char *text, size_t n)
 {
     code_points codes = { 0 };
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < n && status == WEIR_OK;) {
-        const size_t plain = copyable(text + i, n - i);
-        status = weir_buffer_add(out, text + i, plain);
+        const size_t plain = copyable(form, text + i, n - i);
+        status = weir_normal_add(out, text + i, plain);
         i += plain;
-        const size_t part = stretch(text + i, n - i);
-        codes.count = 0;
-        if (status == WEIR_OK && part > 0) status = decompose(&codes, text + i, part);
-        if (status == WEIR_OK && part > 0) {
-            order(&codes);
-            status = compose(out, &codes);
-        }
+        const size_t part = stretch(form, text + i, n - i);
+        if (status == WEIR_OK && part > 0)
+            status = normalize_part(out, &codes, form, text + i, part);
         i += part;
     }
     weir_memory_give(codes.data);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/text/added_tokens.h"
 #include "engine/text/utf8.h"
 
 static const uint32_t none = UINT32_MAX;
@@ -243,7 +244,8 @@ weir_status weir_spm_encode_text(
     weir_buffer *const out = &job->buffers[0];
     weir_buffer_clear(out);
     weir_buffer_clear(&job->spans);
-    for (size_t at = begin, next = 0, part; at < end; at = part) {
+    size_t next = weir_span_behind(plain, n_plain, begin);
+    for (size_t at = begin, part; at < end; at = part) {
         while (next < n_plain && plain[next].end <= at) next++;
         const bool is_plain = next < n_plain && plain[next].begin <= at;
         part = next == n_plain ? end : is_plain ? plain[next].end : plain[next].begin;

@@ -267,34 +267,6 @@ static weir_status set_bytes(weir_tokenizer *tokenizer, weir_error *error)
     return WEIR_OK;
 }
 
-/* tokenizers normalises the text of an added token that is matched in normalised text, and decodes
- * it to that; the text of a control token stays, because templates contain it. Tokens that become
- * equal are found as the first. */
-static weir_status normalize_added(weir_tokenizer *tokenizer, weir_error *error)
-{
-    weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
-    weir_trie *const trie = &vocabulary->added[1];
-    weir_buffer buffers[2] = { { 0 }, { 0 } };
-    weir_status status = WEIR_OK;
-    weir_pair_free(&trie->edges);
-    *trie = (weir_trie){ .n_nodes = 1 };
-    for (size_t id = 0; id < vocabulary->size && status == WEIR_OK; id++) {
-        const unsigned wanted = WEIR_TOKEN_ADDED | WEIR_TOKEN_NORMALIZED;
-        if ((vocabulary->tokens[id].flags & wanted) != wanted) continue;
-        const char *text = name_of(tokenizer, id);
-        size_t n = vocabulary->tokens[id].length, length = 0;
-        status = weir_normalizer_run(&tokenizer->spm->normalizer, buffers, &text, &n);
-        if (status != WEIR_OK)
-            status = weir_error_set(error, status, "cannot normalise the token of id %zu", id);
-        else if (n > 0 && (weir_trie_match(trie, text, n, &length) < 0 || length < n))
-            status = weir_trie_add(trie, (int32_t)id, text, n, error);
-        if (status == WEIR_OK && n > 0 && (vocabulary->tokens[id].flags & WEIR_TOKEN_SPECIAL) == 0)
-            status = weir_vocabulary_set_bytes(vocabulary, (int32_t)id, text, n, error);
-    }
-    for (int i = 0; i < 2; i++) weir_buffer_free(&buffers[i]);
-    return status;
-}
-
 weir_status weir_spm_finish(weir_tokenizer *tokenizer, weir_error *error)
 {
     weir_spm *const spm = tokenizer->spm;
@@ -308,7 +280,6 @@ weir_status weir_spm_finish(weir_tokenizer *tokenizer, weir_error *error)
     WEIR_TRY(add_pieces(tokenizer, error));
     if (spm->kind == WEIR_SPM_SCORES) WEIR_TRY(rank_scores(tokenizer, error));
     if (spm->kind == WEIR_SPM_UNIGRAM) set_unigram(tokenizer);
-    if (!spm->is_sentencepiece && spm->normalizer.n_steps > 0)
-        WEIR_TRY(normalize_added(tokenizer, error));
+    WEIR_TRY(weir_tokenizer_normalize_added(tokenizer, error));
     return set_bytes(tokenizer, error);
 }

@@ -9,7 +9,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
-#include "engine/text/normalize.h"
+#include "engine/text/added_tokens.h"
 #include "engine/text/tokenizer_internal.h"
 #include "engine/text/utf8.h"
 
@@ -60,7 +60,9 @@ void weir_tokenizer_close(weir_tokenizer *tokenizer)
 {
     if (tokenizer == NULL) return;
     weir_vocabulary_free(&tokenizer->vocabulary);
+    weir_pair_free(&tokenizer->normalized.edges);
     weir_pair_free(&tokenizer->merges);
+    weir_normalizer_free(&tokenizer->normalizer);
     weir_pretokenizer_free(&tokenizer->pretokenizer);
     weir_spm_free(tokenizer->spm);
     weir_buffer_free(&tokenizer->scratch);
@@ -76,7 +78,6 @@ typedef struct job {
     weir_matcher matcher;
     weir_bpe_scratch bpe;
     weir_spm_job spm;
-    weir_buffer normalized;
     bool parse_special;
     const char *first; /* where the whole text begins in normalised text; NULL: elsewhere */
     const weir_span *plain; /* spans of the text being split */
@@ -103,7 +104,6 @@ static void job_free(job *job)
     weir_matcher_free(&job->matcher);
     weir_bpe_scratch_free(&job->bpe);
     weir_spm_job_free(&job->spm);
-    weir_buffer_free(&job->normalized);
 }
 
 static weir_status encode_piece(void *context, const char *piece, size_t n)
@@ -140,18 +140,9 @@ static weir_status cannot_normalize(const job *job, weir_status status)
 /* Replaces *text [*n] by its normal form, which is valid until the next call. */
 static weir_status normalize(job *job, const char **text, size_t *n)
 {
-    if (job->tokenizer->spm != NULL) {
-        const weir_status status =
-            weir_normalizer_run(&job->tokenizer->spm->normalizer, job->spm.buffers, text, n);
-        return status == WEIR_OK ? WEIR_OK : cannot_normalize(job, status);
-    }
-    if (!job->tokenizer->nfc || weir_nfc_is_trivial(*text, *n)) return WEIR_OK;
-    weir_buffer_clear(&job->normalized);
-    const weir_status status = weir_nfc(&job->normalized, *text, *n);
-    if (status != WEIR_OK) return cannot_normalize(job, status);
-    *text = job->normalized.data;
-    *n = job->normalized.size;
-    return WEIR_OK;
+    const weir_status status =
+        weir_normalizer_run(weir_tokenizer_normalizer(job->tokenizer), job->spm.buffers, text, n);
+    return status == WEIR_OK ? WEIR_OK : cannot_normalize(job, status);
 }
 
 /* Encodes text [begin, end) between added tokens. */
@@ -169,71 +160,48 @@ static weir_status encode_segment(job *job, const char *text, size_t begin, size
     return encode_pieces(job, segment, n);
 }
 
-/* Number of bytes from `at` on in which a token may match: up to the next plain span. Moves *next
- * past the spans before `at`. */
-static size_t matchable(const job *job, size_t *next, size_t at, size_t end)
+static weir_status segment_gap(void *context, const char *text, size_t begin, size_t end)
 {
-    while (*next < job->n_plain && job->plain[*next].end <= at) (*next)++;
-    if (*next == job->n_plain || job->plain[*next].begin >= end) return end - at;
-    return job->plain[*next].begin > at ? job->plain[*next].begin - at : 0;
+    return encode_segment(context, text, begin, end);
+}
+static weir_status pieces_gap(void *context, const char *text, size_t begin, size_t end)
+{
+    return encode_pieces(context, text + begin, end - begin);
 }
 
-typedef weir_status gap_function(job *job, const char *text, size_t begin, size_t end);
-
-/* Emits the leftmost, longest tokens of the trie in text [begin, end), and passes on the text
- * between them, without the white space that a token takes. */
 static weir_status split(
-    job *job, const weir_trie *trie, const char *text, size_t begin, size_t end, gap_function *gap
+    job *job, const weir_trie *trie, const char *text, size_t begin, size_t end, weir_gap_sink *sink
 )
 {
-    size_t next = 0;
-    for (size_t at = begin; at < end && trie->n_tokens > 0;) {
-        size_t length = 0;
-        const int32_t id =
-            trie->first[(unsigned char)text[at]]
-                ? weir_trie_match(trie, text + at, matchable(job, &next, at, end), &length)
-                : -1;
-        if (id < 0) {
-            at++;
-            continue;
-        }
-        const unsigned flags = job->tokenizer->vocabulary.tokens[id].flags;
-        size_t last = at;
-        if ((flags & WEIR_TOKEN_LSTRIP) != 0)
-            last -= weir_utf8_spaces_behind(text + begin, at - begin);
-        if (last > begin) WEIR_TRY(gap(job, text, begin, last));
-        WEIR_TRY(weir_ids_add(job->out, id));
-        at += length;
-        if ((flags & WEIR_TOKEN_RSTRIP) != 0) at += weir_utf8_spaces_before(text + at, end - at);
-        begin = at;
-    }
-    return end > begin ? gap(job, text, begin, end) : WEIR_OK;
+    const weir_added_search search = { .vocabulary = &job->tokenizer->vocabulary,
+                                       .trie = trie,
+                                       .out = job->out,
+                                       .plain = job->plain,
+                                       .n_plain = job->n_plain };
+    return weir_added_split(&search, text, begin, end, sink, job);
 }
 
-static weir_status segment_gap(job *job, const char *text, size_t begin, size_t end)
+static bool has_plain(const job *job, size_t begin, size_t end)
 {
-    return encode_segment(job, text, begin, end);
-}
-static weir_status pieces_gap(job *job, const char *text, size_t begin, size_t end)
-{
-    return encode_pieces(job, text + begin, end - begin);
+    const size_t i = weir_span_behind(job->plain, job->n_plain, begin);
+    return i < job->n_plain && job->plain[i].begin < end;
 }
 
 /* Handles text between tokens of the raw text. If some of it is plain, the spans apply to the raw
- * text only, so tokens of the normalised text are matched in the raw text too. */
-static weir_status normalized_gap(job *job, const char *text, size_t begin, size_t end)
+ * text only, so tokens of the normalised text are matched in the raw text too, as they are
+ * written. */
+static weir_status normalized_gap(void *context, const char *text, size_t begin, size_t end)
 {
-    const weir_trie *const trie = &job->tokenizer->vocabulary.added[1];
-    size_t next = 0;
-    if (matchable(job, &next, begin, end) < end - begin)
-        return split(job, trie, text, begin, end, segment_gap);
+    job *const job = context;
+    if (has_plain(job, begin, end))
+        return split(job, &job->tokenizer->vocabulary.added[1], text, begin, end, segment_gap);
     const char *segment = text + begin;
     size_t n = end - begin;
     WEIR_TRY(normalize(job, &segment, &n));
     job->first = begin == 0 ? segment : NULL;
     const size_t n_plain = job->n_plain;
     job->n_plain = 0;
-    const weir_status status = split(job, trie, segment, 0, n, pieces_gap);
+    const weir_status status = split(job, &job->tokenizer->normalized, segment, 0, n, pieces_gap);
     job->n_plain = n_plain;
     return status;
 }

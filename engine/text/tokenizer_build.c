@@ -11,6 +11,7 @@ weir_tokenizer *weir_tokenizer_new(void)
     weir_tokenizer *const tokenizer = weir_memory_take_zero(1, sizeof *tokenizer);
     if (tokenizer == NULL) return NULL;
     weir_vocabulary_init(&tokenizer->vocabulary);
+    tokenizer->normalized.n_nodes = 1;
     tokenizer->bos = tokenizer->eos = -1;
     return tokenizer;
 }
@@ -159,6 +160,42 @@ static void add_known_stops(weir_tokenizer *tokenizer)
     }
 }
 
+/* tokenizers normalises the text of an added token that is matched in normalised text, and decodes
+ * it to that; the text of a control token stays, because templates contain it. Tokens that become
+ * equal are found as the first. */
+static weir_status normalize_token(
+    weir_tokenizer *tokenizer, weir_buffer buffers[2], size_t id, weir_error *error
+)
+{
+    weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
+    weir_trie *const trie = &tokenizer->normalized;
+    const weir_token *const token = &vocabulary->tokens[id];
+    const char *const name = vocabulary->bytes.data + token->offset, *text = name;
+    size_t n = token->length, length = 0;
+    const weir_status status =
+        weir_normalizer_run(weir_tokenizer_normalizer(tokenizer), buffers, &text, &n);
+    if (status != WEIR_OK)
+        return weir_error_set(error, status, "cannot normalise the token of id %zu", id);
+    if (n == 0) return WEIR_OK;
+    if (weir_trie_match(trie, text, n, &length) < 0 || length < n)
+        WEIR_TRY(weir_trie_add(trie, (int32_t)id, text, n, error));
+    const bool stays = (token->flags & WEIR_TOKEN_SPECIAL) != 0 ||
+                       (n == token->length && memcmp(text, name, n) == 0);
+    return stays ? WEIR_OK : weir_vocabulary_set_bytes(vocabulary, (int32_t)id, text, n, error);
+}
+
+weir_status weir_tokenizer_normalize_added(weir_tokenizer *tokenizer, weir_error *error)
+{
+    static const unsigned wanted = WEIR_TOKEN_ADDED | WEIR_TOKEN_NORMALIZED;
+    weir_buffer buffers[2] = { { 0 }, { 0 } };
+    weir_status status = WEIR_OK;
+    for (size_t id = 0; id < tokenizer->vocabulary.size && status == WEIR_OK; id++)
+        if ((tokenizer->vocabulary.tokens[id].flags & wanted) == wanted)
+            status = normalize_token(tokenizer, buffers, id, error);
+    for (int i = 0; i < 2; i++) weir_buffer_free(&buffers[i]);
+    return status;
+}
+
 weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error)
 {
     if (tokenizer->spm == NULL) WEIR_TRY(find_bytes(tokenizer, error));
@@ -168,7 +205,9 @@ weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error)
            (vocabulary->tokens[tokenizer->size - 1].flags & WEIR_TOKEN_PADDING) != 0)
         tokenizer->size--;
     add_known_stops(tokenizer);
-    const weir_status status = tokenizer->spm == NULL ? WEIR_OK : weir_spm_finish(tokenizer, error);
+    const weir_status status = tokenizer->spm == NULL
+                                   ? weir_tokenizer_normalize_added(tokenizer, error)
+                                   : weir_spm_finish(tokenizer, error);
     weir_buffer_free(&tokenizer->scratch);
     return status;
 }

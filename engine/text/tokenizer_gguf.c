@@ -146,7 +146,8 @@ static weir_status load_pretokenizer(const weir_gguf_loader *loader, bool *add_b
             &loader->tokenizer->pretokenizer, kind->patterns[i], strlen(kind->patterns[i]),
             (weir_split_options){ .literal = false }, loader->error
         ));
-    loader->tokenizer->nfc = kind->nfc;
+    static const weir_normalizer_step nfc = { .kind = WEIR_NORMALIZER_FORM, .form = WEIR_NFC };
+    if (kind->nfc) (void)weir_normalizer_add(&loader->tokenizer->normalizer, &nfc);
     loader->tokenizer->ignore_merges = kind->ignore_merges;
     *add_bos = kind->add_bos;
     return WEIR_OK;

@@ -60,8 +60,8 @@ static void set_gemma4(weir_spm *spm, bool adds_prefix)
     static const weir_normalizer_step prepend = { .kind = WEIR_NORMALIZER_PREPEND,
                                                   .to = WEIR_SPACE_SYMBOL,
                                                   .n_to = 3 };
-    if (adds_prefix) normalizer->steps[normalizer->n_steps++] = prepend;
-    normalizer->steps[normalizer->n_steps++] = replace;
+    if (adds_prefix) (void)weir_normalizer_add(normalizer, &prepend);
+    (void)weir_normalizer_add(normalizer, &replace);
     spm->decoder.is_tokenizers = true;
     spm->decoder.n_start = 1;
     spm->decoder.start = adds_prefix ? WEIR_SPM_START_TEXT : WEIR_SPM_START_AS_IT_IS;

@@ -20,6 +20,8 @@ enum {
 
 struct weir_tokenizer {
     weir_vocabulary vocabulary;
+    weir_trie normalized; /* added tokens that are found in normalised text, as they are there */
+    weir_normalizer normalizer; /* of byte-level BPE; pieces have theirs in spm */
     weir_pair_map merges; /* (left, right) to rank and joined id */
     weir_pretokenizer pretokenizer;
     weir_spm *spm; /* NULL: byte-level BPE */
@@ -27,7 +29,7 @@ struct weir_tokenizer {
      * vocabulary its byte pieces. */
     int32_t byte_ids[256];
     size_t size; /* without padding at the end */
-    bool nfc, ignore_merges, add_bos;
+    bool ignore_merges, add_bos;
     int32_t bos, eos;
     int32_t stop[WEIR_STOP_IDS];
     size_t n_stop;
@@ -36,6 +38,10 @@ struct weir_tokenizer {
 };
 
 weir_tokenizer *weir_tokenizer_new(void); /* NULL: no memory */
+static inline const weir_normalizer *weir_tokenizer_normalizer(const weir_tokenizer *tokenizer)
+{
+    return tokenizer->spm != NULL ? &tokenizer->spm->normalizer : &tokenizer->normalizer;
+}
 /* Adds the next merge in rank. Both names and the joined one must be base tokens. Merges into
  * special tokens are dropped, because text never makes those. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_add_merge(
@@ -54,6 +60,9 @@ WEIR_MUST_CHECK weir_status weir_tokenizer_set_template(
 /* Makes this a SentencePiece vocabulary, before it has tokens. */
 WEIR_MUST_CHECK weir_status
 weir_tokenizer_make_spm(weir_tokenizer *tokenizer, weir_spm_kind kind, weir_error *error);
+/* Makes the table of added tokens in normalised text, once their names are no more needed. */
+WEIR_MUST_CHECK weir_status
+weir_tokenizer_normalize_added(weir_tokenizer *tokenizer, weir_error *error);
 /* Its last step: checks byte pieces, sets ranks, tables and the bytes of tokens. */
 WEIR_MUST_CHECK weir_status weir_spm_finish(weir_tokenizer *tokenizer, weir_error *error);
 /* The last step: sets byte tokens, size and well-known stop ids. */

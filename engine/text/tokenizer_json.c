@@ -29,11 +29,6 @@ static weir_status add_special(
         return weir_error_set(error, WEIR_EFORMAT, "content is not a string");
     const char *const text = json_string_value(content);
     const size_t length = json_string_length(content);
-    if (is_true(entry, "single_word"))
-        return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "the token '%.64s' sets single_word, which is not supported",
-            text
-        );
     const weir_token *const known = weir_vocabulary_at(&tokenizer->vocabulary, id);
     if (known != NULL && known->flags != 0 && known->length == length &&
         memcmp(tokenizer->vocabulary.bytes.data + known->offset, text, length) == 0)
@@ -42,6 +37,7 @@ static weir_status add_special(
                            (is_true(entry, "special") ? WEIR_TOKEN_SPECIAL : 0U) |
                            (is_true(entry, "lstrip") ? WEIR_TOKEN_LSTRIP : 0U) |
                            (is_true(entry, "rstrip") ? WEIR_TOKEN_RSTRIP : 0U) |
+                           (is_true(entry, "single_word") ? WEIR_TOKEN_SINGLE_WORD : 0U) |
                            (is_true(entry, "normalized") ? WEIR_TOKEN_NORMALIZED : 0U);
     return weir_vocabulary_add(&tokenizer->vocabulary, id, text, length, flags, error);
 }

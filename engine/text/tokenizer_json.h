@@ -26,6 +26,10 @@ WEIR_MUST_CHECK weir_status
 weir_json_load_pieces(weir_tokenizer *tokenizer, const json_t *model, weir_error *error);
 WEIR_MUST_CHECK weir_status
 weir_json_load_piece_steps(weir_tokenizer *tokenizer, const json_t *root, weir_error *error);
+/* Adds the steps of `normalizer`.
+ * errors : EUNSUPPORTED with the component, EFORMAT, ENOMEM */
+WEIR_MUST_CHECK weir_status
+weir_json_load_normalizer(weir_normalizer *normalizer, const json_t *component, weir_error *error);
 /* Adds a Split or Digits of pre_tokenizer. */
 WEIR_MUST_CHECK weir_status
 weir_json_load_split(weir_tokenizer *tokenizer, const json_t *component, weir_error *error);

@@ -91,7 +91,7 @@ weir_status weir_json_load_pieces(weir_tokenizer *tokenizer, const json_t *model
                : weir_error_set(error, WEIR_EFORMAT, "model.unk_token is not in the vocabulary");
 }
 
-/* ---- normalizer ------------------------------------------------------------------------------ */
+/* ---- pre_tokenizer --------------------------------------------------------------------------- */
 
 typedef weir_status component_function(
     weir_tokenizer *tokenizer, const json_t *component, weir_error *error
@@ -109,110 +109,6 @@ static weir_status each(
     json_array_foreach(list, i, component) WEIR_TRY(load(tokenizer, component, error));
     return WEIR_OK;
 }
-
-static bool set_text(char *out, size_t *n, const json_t *value)
-{
-    *n = json_string_length(value);
-    if (!json_is_string(value) || *n >= WEIR_NORMALIZER_TEXT) return false;
-    memcpy(out, json_string_value(value), *n);
-    return true;
-}
-
-static int base64_digit(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *const found = c == '\0' ? NULL : strchr(digits, c);
-    return found == NULL ? -1 : (int)(found - digits);
-}
-
-static weir_status load_charsmap(weir_tokenizer *tokenizer, const json_t *text, weir_error *error)
-{
-    const size_t length = json_string_length(text);
-    if (!json_is_string(text) || length % 4 != 0)
-        return weir_error_set(error, WEIR_EFORMAT, "precompiled_charsmap is not in base64");
-    unsigned char *const bytes = weir_memory_take(length / 4 * 3 + 1);
-    if (bytes == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a charsmap");
-    const char *const from = json_string_value(text);
-    size_t n = 0, padding = 0;
-    unsigned group = 0;
-    weir_status status = WEIR_OK;
-    for (size_t i = 0; i < length && status == WEIR_OK; i++) {
-        const bool pads = from[i] == '=' && i + 2 >= length;
-        const int digit = pads ? 0 : base64_digit(from[i]);
-        padding += pads;
-        if (digit < 0 || (padding > 0 && !pads))
-            status = weir_error_set(
-                error, WEIR_EFORMAT, "precompiled_charsmap is not in base64 at byte %zu", i
-            );
-        group = group << 6 | (unsigned)digit;
-        if (i % 4 != 3) continue;
-        for (int shift = 16; shift >= 0; shift -= 8) bytes[n++] = (unsigned char)(group >> shift);
-        group = 0;
-    }
-    if (status == WEIR_OK)
-        status =
-            weir_charsmap_open(&tokenizer->spm->normalizer.charsmap, bytes, n - padding, error);
-    weir_memory_give(bytes);
-    return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "Precompiled");
-}
-
-static bool read_replace(weir_normalizer_step *step, const json_t *component)
-{
-    const json_t *const pattern = json_object_get(component, "pattern"), *const regex =
-                                                                             json_object_get(
-                                                                                 pattern, "Regex"
-                                                                             );
-    step->kind = WEIR_NORMALIZER_REPLACE;
-    if (!set_text(step->to, &step->n_to, json_object_get(component, "content"))) return false;
-    if (regex == NULL)
-        return set_text(step->from, &step->n_from, json_object_get(pattern, "String")) &&
-               step->n_from > 0;
-    step->kind = WEIR_NORMALIZER_SQUEEZE;
-    return json_is_string(regex) && is(json_string_value(regex), " {2,}");
-}
-
-static weir_status load_normalizer(
-    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
-)
-{
-    weir_normalizer *const normalizer = &tokenizer->spm->normalizer;
-    const char *const type = text_of(component, "type");
-    if (is(type, "Sequence"))
-        return each(
-            tokenizer, json_object_get(component, "normalizers"), "normalizer.normalizers",
-            load_normalizer, error
-        );
-    if (normalizer->n_steps == WEIR_NORMALIZER_STEPS)
-        return weir_error_set(
-            error, WEIR_EUNSUPPORTED, "normalizer: more than %d steps", WEIR_NORMALIZER_STEPS
-        );
-    weir_normalizer_step step = { .kind = WEIR_NORMALIZER_NFC };
-    bool known = true;
-    if (is(type, "Prepend")) {
-        step.kind = WEIR_NORMALIZER_PREPEND;
-        known = set_text(step.to, &step.n_to, json_object_get(component, "prepend"));
-    } else if (is(type, "Replace")) {
-        known = read_replace(&step, component);
-    } else if (is(type, "Strip")) {
-        step.kind = WEIR_NORMALIZER_STRIP;
-        step.strip_left = json_is_true(json_object_get(component, "strip_left"));
-        step.strip_right = json_is_true(json_object_get(component, "strip_right"));
-    } else if (is(type, "Precompiled")) {
-        step.kind = WEIR_NORMALIZER_CHARSMAP;
-        known = normalizer->charsmap.n_units == 0;
-        if (known)
-            WEIR_TRY(
-                load_charsmap(tokenizer, json_object_get(component, "precompiled_charsmap"), error)
-            );
-    } else {
-        known = is(type, "NFC");
-    }
-    if (!known) return refuse("normalizer", component, error);
-    normalizer->steps[normalizer->n_steps++] = step;
-    return WEIR_OK;
-}
-
-/* ---- pre_tokenizer --------------------------------------------------------------------------- */
 
 static bool is_space_symbol(const json_t *value)
 {
@@ -329,7 +225,8 @@ weir_status weir_json_load_piece_steps(
     const json_t *const normalizer = json_object_get(root, "normalizer"),
                         *const pre = json_object_get(root, "pre_tokenizer"),
                         *const decoder = json_object_get(root, "decoder");
-    if (json_is_object(normalizer)) WEIR_TRY(load_normalizer(tokenizer, normalizer, error));
+    if (normalizer != NULL && !json_is_null(normalizer))
+        WEIR_TRY(weir_json_load_normalizer(&tokenizer->spm->normalizer, normalizer, error));
     if (json_is_object(pre)) WEIR_TRY(load_pretokenizer(tokenizer, pre, error));
     tokenizer->spm->decoder.is_tokenizers = true;
     if (json_is_object(decoder)) return load_decoder(tokenizer, decoder, error);

@@ -38,21 +38,11 @@ static weir_status each(
     return WEIR_OK;
 }
 
-/* ---- normalizer ------------------------------------------------------------------------------ */
-
 static weir_status load_normalizer(
     weir_tokenizer *tokenizer, const json_t *component, weir_error *error
 )
 {
-    const char *const type = type_of(component);
-    if (is(type, "Sequence"))
-        return each(
-            tokenizer, json_object_get(component, "normalizers"), "normalizer.normalizers",
-            load_normalizer, error
-        );
-    if (!is(type, "NFC")) return unknown("normalizer", type, error);
-    tokenizer->nfc = true;
-    return WEIR_OK;
+    return weir_json_load_normalizer(&tokenizer->normalizer, component, error);
 }
 
 /* ---- pre_tokenizer --------------------------------------------------------------------------- */

@@ -35,6 +35,7 @@ enum {
     WEIR_TOKEN_USER = 128, /* a user-defined piece: found in the text before others */
     WEIR_TOKEN_LSTRIP = 512, /* an added token that takes the white space in front of it */
     WEIR_TOKEN_RSTRIP = 1024, /* and behind it */
+    WEIR_TOKEN_SINGLE_WORD = 2048, /* an added token that is not found inside words */
     WEIR_TOKEN_SPACED = 256, /* its name has U+2581, its bytes have spaces there */
 };
 
@@ -61,7 +62,7 @@ typedef struct weir_vocabulary {
     weir_buffer bytes;
     weir_name_slot *names; /* base tokens by their bytes */
     size_t n_names, names_mask;
-    weir_trie added[2]; /* [normalised] */
+    weir_trie added[2]; /* [matched in normalised text], by their names */
     bool is_verbatim; /* names of base tokens are their bytes, not in the byte alphabet */
     int16_t alphabet[0x144]; /* the byte for a character of the byte alphabet; -1: none */
 } weir_vocabulary;

@@ -86,8 +86,10 @@ std::string json_vocabulary()
         const std::string name = byte_name(byte), escape = name == "\"" || name == "\\" ? "\\" : "";
         vocabulary += "\"" + escape + name + "\":" + std::to_string(byte) + ",";
     }
-    return R"({"added_tokens":[{"id":300,"content":"<|x|>","special":true}],)"
-           R"("normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[)"
+    return R"({"added_tokens":[{"id":300,"content":"<|x|>","special":true},)"
+           R"({"id":301,"content":"GATES","normalized":true,"single_word":true}],)"
+           R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Nmt"},{"type":"NFKC"},)"
+           R"({"type":"Lowercase"}]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[)"
            R"({"type":"Split","pattern":{"Regex":"\\p{L}+| ?[^\\s\\p{L}]+|\\s+"},)"
            R"("behavior":"Isolated","invert":false},)"
            R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},)"

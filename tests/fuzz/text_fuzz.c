@@ -46,7 +46,8 @@ static weir_tokenizer *make(const char *kind_name)
                 (weir_split_options){ .literal = false }, NULL
             ) == WEIR_OK
         );
-    tokenizer->nfc = kind->nfc;
+    static const weir_normalizer_step nfc = { .kind = WEIR_NORMALIZER_FORM, .form = WEIR_NFC };
+    if (kind->nfc) probe_require(weir_normalizer_add(&tokenizer->normalizer, &nfc));
     tokenizer->ignore_merges = kind->ignore_merges;
     probe_require(weir_tokenizer_finish(tokenizer, NULL) == WEIR_OK);
     return tokenizer;
@@ -87,8 +88,9 @@ static void round_trip(
     weir_buffer repaired = { 0 };
     probe_require(weir_utf8_repair(&repaired, text, n, NULL, 0) == WEIR_OK);
     probe_require(
-        (tokenizer->nfc ? weir_nfc(&want, repaired.data, repaired.size)
-                        : weir_buffer_add(&want, repaired.data, repaired.size)) == WEIR_OK
+        (tokenizer->normalizer.n_steps > 0
+             ? weir_normalize(&want, WEIR_NFC, repaired.data, repaired.size)
+             : weir_buffer_add(&want, repaired.data, repaired.size)) == WEIR_OK
     );
     if (exact)
         probe_require(

@@ -73,7 +73,9 @@ void run_texts(const std::string &folder, const char *fetched, golden::Counts *c
         const std::filesystem::path place = std::filesystem::path(path).parent_path();
         if (std::filesystem::exists(place / "tok")) {
             weir_golden_text(place.c_str(), filter, &text);
-            weir_golden_chat(place.c_str(), fetched, filter, &text);
+            if (std::filesystem::exists(place / "chat_messages.jsonl") ||
+                std::filesystem::exists(place / "chat_rendered.jsonl"))
+                weir_golden_chat(place.c_str(), fetched, filter, &text);
         } else if (std::filesystem::exists(place / "conversations.json")) {
             weir_golden_realvocab(place.c_str(), fetched, filter, &text);
             weir_golden_realvocab_chat(place.c_str(), fetched, filter, &text);

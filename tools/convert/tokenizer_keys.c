@@ -53,18 +53,23 @@ static weir_status set_base(vocabulary *v)
 
 static weir_status set_added(const vocabulary *v, const json_t *entry, const json_t *id)
 {
+    static const char *const flags[][2] = {
+        { "lstrip", "takes the white space before it" },
+        { "rstrip", "takes the white space behind it" },
+        { "single_word", "is not found inside words" },
+    };
     const json_t *const content = json_object_get(entry, "content");
     const bool is_special = json_is_true(json_object_get(entry, "special"));
     if (!json_is_string(content))
         return weir_error_set(v->error, WEIR_EFORMAT, "an added token has no content");
-    if (json_is_true(json_object_get(entry, "lstrip")) ||
-        json_is_true(json_object_get(entry, "rstrip")))
-        return weir_error_set(
-            v->error, WEIR_EUNSUPPORTED,
-            "the token '%.64s' takes the white space around it (lstrip, rstrip), which GGUF cannot "
-            "say",
-            json_string_value(content)
-        );
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        if (json_is_true(json_object_get(entry, flags[i][0])))
+            return weir_error_set(
+                v->error, WEIR_EUNSUPPORTED,
+                "the token '%.64s' %s (%s), which GGUF cannot say; --no-tokenizer leaves the "
+                "tokenizer out",
+                json_string_value(content), flags[i][1], flags[i][0]
+            );
     return set_token(
         v, id, json_string_value(content), json_string_length(content),
         is_special ? CONTROL : USER_DEFINED
@@ -148,8 +153,31 @@ static const char *type_of(const json_t *object)
     return type != NULL ? type : "";
 }
 
+weir_status weir_check_normalizer(
+    const vocabulary *v, const json_t *component, const char *const *known
+)
+{
+    const char *const type = type_of(component);
+    size_t i;
+    const json_t *part;
+    if (!json_is_object(component)) return WEIR_OK;
+    json_array_foreach(json_object_get(component, "normalizers"), i, part)
+        WEIR_TRY(weir_check_normalizer(v, part, known)); /* NOLINT(misc-no-recursion) */
+    if (strcmp(type, "Sequence") == 0) return WEIR_OK;
+    for (; *known != NULL; known++)
+        if (strcmp(*known, type) == 0) return WEIR_OK;
+    return weir_error_set(
+        v->error, WEIR_EUNSUPPORTED,
+        "tokenizer.json has the normalizer %.64s, which GGUF cannot say for this kind of "
+        "vocabulary; --no-tokenizer leaves the tokenizer out",
+        type
+    );
+}
+
 static weir_status put_bytes(const vocabulary *v)
 {
+    static const char *const normalizers[] = { "NFC", NULL };
+    WEIR_TRY(weir_check_normalizer(v, json_object_get(v->root, "normalizer"), normalizers));
     const char *const name = weir_pretokenizer_name(v->root);
     if (name == NULL)
         return weir_error_set(

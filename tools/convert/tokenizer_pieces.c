@@ -136,7 +136,9 @@ static weir_status is_by_scores(const vocabulary *v, bool *out)
 
 weir_status weir_put_pieces(vocabulary *v)
 {
+    static const char *const normalizers[] = { "Prepend", "Replace", NULL };
     bool by_scores = false;
+    WEIR_TRY(weir_check_normalizer(v, json_object_get(v->root, "normalizer"), normalizers));
     WEIR_TRY(set_scores(v));
     WEIR_TRY(is_by_scores(v, &by_scores));
     const char *const model = by_scores ? "llama" : "gemma4";

@@ -34,5 +34,9 @@ void weir_put_tokens(const vocabulary *v);
 WEIR_MUST_CHECK weir_status
 weir_merge_text(const vocabulary *v, weir_buffer *out, const json_t *merge);
 WEIR_MUST_CHECK weir_status weir_put_merges(const vocabulary *v);
+/* Refuses a tokenizer.json with a normalizer that is not among `known` (ended by NULL).
+ * errors : EUNSUPPORTED with its name */
+WEIR_MUST_CHECK weir_status
+weir_check_normalizer(const vocabulary *v, const json_t *component, const char *const *known);
 /* tokenizer_pieces.c: the model and what belongs to it, of SentencePiece. */
 WEIR_MUST_CHECK weir_status weir_put_pieces(vocabulary *v);

@@ -93,6 +93,27 @@ def write_all():
         chat_template=[{"name": "default", "template": "{{x}}"}],
     )
 
+    forms = ["Nmt", "NFD", "StripAccents", "NFKC", "Lowercase", "NFKD", "NFC"]
+    tokenizer(
+        "normal",
+        ["a b"],
+        normalizer={
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Sequence", "normalizers": [{"type": t} for t in forms]},
+                {"type": "Strip", "strip_left": True, "strip_right": False},
+                {"type": "Replace", "pattern": {"String": "na"}, "content": "xx"},
+                {"type": "Prepend", "prepend": "_"},
+            ],
+        },
+        added_tokens=[
+            {"id": 200, "content": "<|x|>", "special": True, "single_word": True, "rstrip": True},
+            {"id": 201, "content": "IT", "normalized": True, "single_word": True},
+            {"id": 202, "content": "\u00c9", "normalized": True, "lstrip": True},
+            {"id": 203, "content": "End", "normalized": True, "special": True},
+        ],
+    )
+
     symbol = "\u2581"
     space_steps = {
         "normalizer": {

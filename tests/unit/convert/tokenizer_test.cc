@@ -199,15 +199,39 @@ TEST_F(Tokenizer, PatternsWithoutAName)
     EXPECT_EQ(weir_tokenizer_open(&tokenizer, file.get(), &error), WEIR_ENOTFOUND);
 }
 
-TEST_F(Tokenizer, TokensThatTakeSpacesBesideThem)
+TEST_F(Tokenizer, TokensThatGgufCannotSayAreNamed)
 {
-    string text = read_file("tests/golden/text/tok/qwen2.tokenizer.json");
-    const size_t at = text.find("\"lstrip\":false");
-    ASSERT_NE(at, string::npos);
-    text.replace(at, 14, "\"lstrip\":true");
-    const Outcome o = convert({ model(text, 1100), path("out.gguf") });
-    EXPECT_EQ(o.status, WEIR_EUNSUPPORTED);
-    EXPECT_NE(string(o.error.text).find("lstrip"), string::npos) << o.error.text;
+    for (const char *const flag : { "lstrip", "rstrip", "single_word" }) {
+        string text = read_file("tests/golden/text/tok/qwen2.tokenizer.json");
+        const string off = string("\"") + flag + "\":false";
+        const size_t at = text.find(off);
+        ASSERT_NE(at, string::npos);
+        text.replace(at, off.size(), string("\"") + flag + "\":true");
+        const Outcome o = convert({ model(text, 1100), path("out.gguf") });
+        EXPECT_EQ(o.status, WEIR_EUNSUPPORTED);
+        EXPECT_NE(string(o.error.text).find(flag), string::npos) << o.error.text;
+    }
+}
+
+TEST_F(Tokenizer, NormalizersThatGgufCannotSayAreNamed)
+{
+    for (const char *const name : { "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "StripAccents" }) {
+        const string one = string("{\"type\":\"") + name + "\"}";
+        string bytes = read_file("tests/golden/text/tok/qwen2.tokenizer.json");
+        const size_t at = bytes.find("{\"type\":\"NFC\"}");
+        ASSERT_NE(at, string::npos);
+        bytes.replace(
+            at, 14, "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"}," + one + "]}"
+        );
+        string fallback = pieces(false, true);
+        fallback.insert(fallback.find("{\"type\":\"Replace\""), one + ",");
+        for (const string &text : { bytes, fallback }) {
+            const Outcome o = convert({ model(text, 1100), path("out.gguf") });
+            EXPECT_EQ(o.status, WEIR_EUNSUPPORTED) << name;
+            EXPECT_NE(string(o.error.text).find(string("normalizer ") + name), string::npos)
+                << o.error.text;
+        }
+    }
 }
 
 TEST_F(Tokenizer, MoreTokensThanRows)

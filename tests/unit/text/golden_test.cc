@@ -16,6 +16,16 @@ TEST(TextGolden, EveryRecordAgrees)
     EXPECT_EQ(counts.skipped, 1u); /* the real ranks are not stored */
 }
 
+TEST(TextGolden, NormalizersAndAddedTokensAgreeWithTokenizers)
+{
+    weir_golden_counts counts;
+    EXPECT_EQ(weir_golden_text("tests/golden/normalizers", "", &counts), 0);
+    EXPECT_EQ(counts.failed, 0u);
+    EXPECT_EQ(counts.passed, 9u);
+    EXPECT_EQ(counts.records, 4008u);
+    EXPECT_EQ(counts.skipped, 0u);
+}
+
 TEST(TextGolden, PiecesAgreeWithSentencepieceAndTokenizers)
 {
     weir_golden_counts counts;

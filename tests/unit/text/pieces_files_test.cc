@@ -337,7 +337,8 @@ TEST(PieceFiles, UnknownStepsOfTokenizerJsonAreNamed)
         std::string normalizer, pre, decoder;
         const char *text;
     } lies[] = {
-        { R"({"type":"NFKC"})", "null", fallback, "NFKC" },
+        { R"({"type":"BertNormalizer"})", "null", fallback, "BertNormalizer" },
+        { "3", "null", fallback, "normalizer" },
         { R"({"type":"Replace","pattern":{"Regex":"x+"},"content":"y"})", "null", fallback,
           "Replace" },
         { R"({"type":"Replace","pattern":{"String":""},"content":"y"})", "null", fallback,
