@@ -224,6 +224,13 @@ static void begin_array(weir_gguf_writer *writer, const char *key, weir_packed_t
     writer->expected = type;
 }
 
+void weir_gguf_put_u8s(weir_gguf_writer *writer, const char *key, const void *bytes, size_t n)
+{
+    begin_array(writer, key, WEIR_PACKED_U8, n);
+    keep_status(writer, weir_buffer_add(&writer->keys, bytes, n));
+    writer->n_expected = 0;
+}
+
 void weir_gguf_begin_texts(weir_gguf_writer *writer, const char *key, size_t n)
 {
     begin_array(writer, key, WEIR_PACKED_STRING, n);

@@ -23,6 +23,8 @@ void weir_gguf_put_u32(weir_gguf_writer *writer, const char *key, uint32_t value
 void weir_gguf_put_f32(weir_gguf_writer *writer, const char *key, float value);
 void weir_gguf_put_bool(weir_gguf_writer *writer, const char *key, bool value);
 void weir_gguf_put_text(weir_gguf_writer *writer, const char *key, const char *text, size_t n);
+/* An array of bytes. */
+void weir_gguf_put_u8s(weir_gguf_writer *writer, const char *key, const void *bytes, size_t n);
 /* A value that was read from a GGUF file, with the type it has there. */
 void weir_gguf_put_meta(weir_gguf_writer *writer, const char *key, const weir_meta *value);
 

@@ -67,6 +67,21 @@ void weir_charsmap_free(weir_charsmap *map)
     *map = (weir_charsmap){ 0 };
 }
 
+static weir_status write_u32(weir_buffer *out, uint32_t value)
+{
+    const char bytes[4] = { (char)value, (char)(value >> 8), (char)(value >> 16),
+                            (char)(value >> 24) };
+    return weir_buffer_add(out, bytes, sizeof bytes);
+}
+
+weir_status weir_charsmap_write(const weir_charsmap *map, weir_buffer *out)
+{
+    if (map->n_units == 0) return WEIR_OK;
+    WEIR_TRY(write_u32(out, (uint32_t)(4 * map->n_units)));
+    for (size_t i = 0; i < map->n_units; i++) WEIR_TRY(write_u32(out, map->units[i]));
+    return weir_buffer_add(out, map->texts, map->n_texts);
+}
+
 static size_t offset_of(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & 1U << 9) >> 6); }
 
 static bool has_label(uint32_t unit, unsigned char label)

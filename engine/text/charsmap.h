@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/base/buffer.h"
 #include "engine/base/error.h"
 
 #ifdef __cplusplus
@@ -33,6 +34,9 @@ typedef struct weir_charsmap {
 WEIR_MUST_CHECK weir_status
 weir_charsmap_open(weir_charsmap *map, const void *bytes, size_t n, weir_error *error);
 void weir_charsmap_free(weir_charsmap *map);
+/* Appends what was opened; nothing of an empty map.
+ * errors : ENOMEM */
+WEIR_MUST_CHECK weir_status weir_charsmap_write(const weir_charsmap *map, weir_buffer *out);
 
 typedef enum weir_charsmap_rule {
     WEIR_CHARSMAP_LONGEST,

@@ -359,6 +359,16 @@ const int32_t *weir_tokenizer_stop_ids(const weir_tokenizer *tokenizer, size_t *
     return tokenizer->stop;
 }
 
+bool weir_tokenizer_has_charsmap(const weir_tokenizer *tokenizer)
+{
+    return weir_tokenizer_normalizer(tokenizer)->charsmap.n_units > 0;
+}
+
+weir_status weir_tokenizer_charsmap(const weir_tokenizer *tokenizer, weir_buffer *out)
+{
+    return weir_charsmap_write(&weir_tokenizer_normalizer(tokenizer)->charsmap, out);
+}
+
 int32_t weir_tokenizer_find(const weir_tokenizer *tokenizer, const char *token, size_t length)
 {
     const int32_t id = weir_vocabulary_find_added(&tokenizer->vocabulary, token, length);

@@ -48,6 +48,11 @@ const int32_t *weir_tokenizer_stop_ids(const weir_tokenizer *tokenizer, size_t *
 /* The id of a literal token; -1: none. */
 int32_t weir_tokenizer_find(const weir_tokenizer *tokenizer, const char *token, size_t length);
 
+bool weir_tokenizer_has_charsmap(const weir_tokenizer *tokenizer); /* in its normalizer */
+/* Appends it in the form of precompiled_charsmap; nothing if there is none. */
+WEIR_MUST_CHECK weir_status
+weir_tokenizer_charsmap(const weir_tokenizer *tokenizer, weir_buffer *out);
+
 /* Bytes [begin, end) of the text in which added tokens are not matched: user text. */
 typedef struct weir_span {
     size_t begin, end;

@@ -126,6 +126,7 @@ static weir_status write_checkpoint(
             c->error
         ));
     c->result->has_tokenizer = c->tokenizer != NULL;
+    c->result->has_charsmap = c->tokenizer != NULL && weir_tokenizer_has_charsmap(c->tokenizer);
     WEIR_TRY(weir_plan_from_checkpoint(&c->plan, checkpoint, &c->mix, c->error));
     WEIR_TRY(write_plan(c, &reader));
     WEIR_TRY(weir_check_written(weir_gguf_writer_path(c->writer), written, archs, stream, c->error)

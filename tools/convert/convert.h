@@ -29,6 +29,7 @@ typedef struct weir_convert_result {
     uint64_t source_bytes; /* of the same tensors in the checkpoint */
     int64_t n_elements;
     bool has_tokenizer;
+    bool has_charsmap; /* applied as sentencepiece does: otherwise than tokenizers to clusters */
     weir_importance_use importance;
     size_t n_requantised; /* tensors that had another quantised type: they lose twice */
     size_t n_left_out; /* tensors of the checkpoint that the file has no place for */

@@ -29,6 +29,13 @@ static void report(const weir_convert_result *r, const char *out)
             stderr, "weir: warning: the checkpoint has no tokenizer that GGUF can hold; the file "
                     "takes token ids only\n"
         );
+    if (r->has_charsmap)
+        (void)fprintf(
+            stderr,
+            "weir: warning: the file applies its precompiled_charsmap as sentencepiece does, "
+            "tokenizer.json by grapheme clusters: some texts with several marks on a letter, or "
+            "CRLF, have other ids\n"
+        );
     if (r->n_requantised > 0)
         (void)fprintf(
             stderr,

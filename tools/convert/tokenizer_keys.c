@@ -13,21 +13,20 @@
 enum { TOKENIZER_BYTES = 256 << 20, CONFIG_BYTES = 16 << 20 };
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
-static weir_status set_token(
-    const vocabulary *v, const json_t *id, const char *name, size_t length, int32_t type
+weir_status weir_set_token(
+    const vocabulary *v, int64_t id, const char *name, size_t length, int32_t type
 )
 {
-    const int64_t at = json_integer_value(id);
-    if (!json_is_integer(id) || at < 0 || at >= v->n)
+    if (id < 0 || id >= v->n)
         return weir_error_set(
             v->error, WEIR_EMISMATCH,
             "the token '%.64s' has an id past the %" PRId64 " rows of the embedding", name, v->n
         );
-    v->tokens[at] = (token){ .name = name, .length = length, .type = type };
+    v->tokens[id] = (token){ .name = name, .length = length, .type = type };
     return WEIR_OK;
 }
 
-static bool is_byte(const char *name, size_t length)
+bool weir_is_byte_name(const char *name, size_t length)
 {
     unsigned byte;
     char end;
@@ -44,9 +43,9 @@ static weir_status set_base(vocabulary *v)
     {
         const size_t length = strlen(name);
         int32_t type = NORMAL;
-        if (v->is_pieces && is_byte(name, length)) type = BYTE;
+        if (v->is_pieces && weir_is_byte_name(name, length)) type = BYTE;
         if (v->is_pieces && unknown != NULL && strcmp(unknown, name) == 0) type = UNKNOWN;
-        WEIR_TRY(set_token(v, id, name, length, type));
+        WEIR_TRY(weir_set_token(v, json_integer_value(id), name, length, type));
     }
     return WEIR_OK;
 }
@@ -70,8 +69,8 @@ static weir_status set_added(const vocabulary *v, const json_t *entry, const jso
                 "tokenizer out",
                 json_string_value(content), flags[i][1], flags[i][0]
             );
-    return set_token(
-        v, id, json_string_value(content), json_string_length(content),
+    return weir_set_token(
+        v, json_integer_value(id), json_string_value(content), json_string_length(content),
         is_special ? CONTROL : USER_DEFINED
     );
 }
@@ -110,6 +109,12 @@ void weir_put_tokens(const vocabulary *v)
     weir_gguf_begin_i32s(v->writer, KEY "token_type", (size_t)v->n);
     for (int64_t i = 0; i < v->n; i++)
         weir_gguf_add_i32(v->writer, v->tokens[i].name != NULL ? v->tokens[i].type : UNUSED);
+}
+
+void weir_put_scores(const vocabulary *v)
+{
+    weir_gguf_begin_f32s(v->writer, KEY "scores", (size_t)v->n);
+    for (int64_t i = 0; i < v->n; i++) weir_gguf_add_f32(v->writer, v->tokens[i].score);
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */
@@ -153,6 +158,26 @@ static const char *type_of(const json_t *object)
     return type != NULL ? type : "";
 }
 
+static bool is_text(const json_t *object, const char *key, const char *text)
+{
+    const char *const own = json_string_value(json_object_get(object, key));
+    return own != NULL && strcmp(own, text) == 0;
+}
+
+/* The name of a normalizer for weir_check_normalizer; "": another one. */
+static const char *kind_of(const json_t *component)
+{
+    const char *const type = type_of(component);
+    const json_t *const pattern = json_object_get(component, "pattern");
+    const bool to_symbol = is_text(component, "content", SPACE_SYMBOL);
+    if (strcmp(type, "Prepend") == 0)
+        return is_text(component, "prepend", SPACE_SYMBOL) ? type : "";
+    if (strcmp(type, "Replace") != 0) return type;
+    if (is_text(pattern, "Regex", " {2,}") && (to_symbol || is_text(component, "content", " ")))
+        return "Squeeze";
+    return to_symbol && is_text(pattern, "String", " ") ? type : "";
+}
+
 weir_status weir_check_normalizer(
     const vocabulary *v, const json_t *component, const char *const *known
 )
@@ -165,11 +190,11 @@ weir_status weir_check_normalizer(
         WEIR_TRY(weir_check_normalizer(v, part, known)); /* NOLINT(misc-no-recursion) */
     if (strcmp(type, "Sequence") == 0) return WEIR_OK;
     for (; *known != NULL; known++)
-        if (strcmp(*known, type) == 0) return WEIR_OK;
+        if (strcmp(*known, kind_of(component)) == 0) return WEIR_OK;
     return weir_error_set(
         v->error, WEIR_EUNSUPPORTED,
-        "tokenizer.json has the normalizer %.64s, which GGUF cannot say for this kind of "
-        "vocabulary; --no-tokenizer leaves the tokenizer out",
+        "tokenizer.json has the normalizer %.64s with options that GGUF cannot say for this kind "
+        "of vocabulary; --no-tokenizer leaves the tokenizer out",
         type
     );
 }
@@ -226,7 +251,7 @@ static weir_status put_specials(const vocabulary *v)
     put_id(v, KEY "bos_token_id", weir_tokenizer_find(v->tokenizer, bos, strlen(bos)));
     put_id(v, KEY "eos_token_id", end);
     put_id(v, KEY "padding_token_id", configured(v, "pad_token"));
-    put_id(v, KEY "unknown_token_id", configured(v, "unk_token"));
+    put_id(v, KEY "unknown_token_id", v->unknown >= 0 ? v->unknown : configured(v, "unk_token"));
     for (size_t i = 0; i < n && n_more < 2; i++)
         if (stops[i] != end) put_id(v, more[n_more++], stops[i]);
     weir_gguf_put_bool(v->writer, KEY "add_bos_token", ids.count > 0);
@@ -258,19 +283,15 @@ static weir_status put_vocabulary(vocabulary *v)
 {
     const json_t *const model = json_object_get(v->root, "model");
     const char *const type = type_of(model);
-    if (strcmp(type, "Unigram") == 0)
-        return weir_error_set(
-            v->error, WEIR_EUNSUPPORTED,
-            "tokenizer.json has a unigram model, which is not written to GGUF; --no-tokenizer "
-            "leaves the tokenizer out"
-        );
-    v->is_pieces = json_is_true(json_object_get(model, "byte_fallback"));
+    const bool is_unigram = strcmp(type, "Unigram") == 0;
+    v->is_pieces = is_unigram || json_is_true(json_object_get(model, "byte_fallback"));
+    v->unknown = -1;
     v->tokens = weir_memory_take_zero((size_t)v->n, sizeof *v->tokens);
     if (v->tokens == NULL)
         return weir_error_set(v->error, WEIR_ENOMEM, "no memory for %" PRId64 " tokens", v->n);
-    WEIR_TRY(set_base(v));
+    WEIR_TRY(is_unigram ? weir_set_unigram(v) : set_base(v));
     WEIR_TRY(set_all_added(v));
-    WEIR_TRY(v->is_pieces ? weir_put_pieces(v) : put_bytes(v));
+    WEIR_TRY(is_unigram ? weir_put_unigram(v) : v->is_pieces ? weir_put_pieces(v) : put_bytes(v));
     return put_specials(v);
 }
 

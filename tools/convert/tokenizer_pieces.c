@@ -60,7 +60,7 @@ static const json_t *find_component(const json_t *section, const char *type)
     return NULL;
 }
 
-static bool adds_prefix(const json_t *root)
+bool weir_adds_prefix(const json_t *root)
 {
     const json_t *const metaspace =
         find_component(json_object_get(root, "pre_tokenizer"), "Metaspace");
@@ -145,8 +145,7 @@ weir_status weir_put_pieces(vocabulary *v)
     weir_gguf_put_text(v->writer, KEY "model", model, strlen(model));
     weir_gguf_put_text(v->writer, KEY "pre", "default", strlen("default"));
     weir_put_tokens(v);
-    weir_gguf_begin_f32s(v->writer, KEY "scores", (size_t)v->n);
-    for (int64_t i = 0; i < v->n; i++) weir_gguf_add_f32(v->writer, v->tokens[i].score);
-    weir_gguf_put_bool(v->writer, KEY "add_space_prefix", adds_prefix(v->root));
+    weir_put_scores(v);
+    weir_gguf_put_bool(v->writer, KEY "add_space_prefix", weir_adds_prefix(v->root));
     return by_scores ? WEIR_OK : weir_put_merges(v);
 }

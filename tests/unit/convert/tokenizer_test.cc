@@ -9,6 +9,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/unit/convert/convert_to.h"
 #include "tests/unit/convert/pieces.h"
+#include "tests/unit/text/charsmap.h"
 
 namespace {
 
@@ -17,6 +18,8 @@ using converted::Directory;
 using converted::open;
 using converted::Outcome;
 using converted::pieces;
+using converted::Unigram;
+using converted::unigram;
 using std::string;
 
 string read_file(const string &path)
@@ -177,6 +180,174 @@ TEST_F(Tokenizer, PiecesWhoseMergesAreNotAllListed)
     weir_meta meta;
     ASSERT_TRUE(weir_tensor_directory_meta(file.get(), "tokenizer.ggml.model", &meta));
     EXPECT_STREQ(meta.string, "gemma4") << "scores would merge ab and c";
+}
+
+/* ---- unigram --------------------------------------------------------------------------------- */
+
+string base64(const string &bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    string out;
+    for (size_t i = 0; i < bytes.size(); i += 3) {
+        unsigned group = 0;
+        for (size_t k = 0; k < 3; k++)
+            group =
+                group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+        for (size_t k = 0; k < 4; k++)
+            out += i + k > bytes.size() ? '=' : digits[group >> (18 - 6 * k) & 63];
+    }
+    return out;
+}
+
+/* Line ends and tabs to spaces, capitals to small letters, two characters to one. */
+string charsmap()
+{
+    CharsmapWriter map;
+    for (const char *const c : { "\n", "\t", "\r", "\xC2\xA0", "\xE3\x80\x80", "\xE2\x96\x81" })
+        map.add(c, " ");
+    for (char c = 'A'; c <= 'Z'; c++) map.add(string(1, c), string(1, static_cast<char>(c | 32)));
+    map.add("e\xCC\x81", "\xC3\xA9");
+    map.add("\xEF\xAC\x81", "fi");
+    map.add("\xEF\xBC\x8C", ",");
+    return map.finish();
+}
+
+const std::vector<string> prose = { "",
+                                    "the thing",
+                                    "  the   weather  there ",
+                                    "a<s>the</s> the",
+                                    "singing\xE4\xBD\xA0\xE5\xA5\xBD",
+                                    "caf\xC3\xA9 <unk> the",
+                                    "the</s>" };
+
+const string t5_steps = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\","
+                        "\"precompiled_charsmap\":\"%\"},{\"type\":\"Strip\",\"strip_left\":false,"
+                        "\"strip_right\":true},{\"type\":\"Replace\",\"pattern\":{\"Regex\":"
+                        "\" {2,}\"},\"content\":\"\xE2\x96\x81\"}]}";
+
+Unigram with_charsmap()
+{
+    Unigram u;
+    u.normalizer = t5_steps;
+    u.normalizer.replace(u.normalizer.find('%'), 1, base64(charsmap()));
+    return u;
+}
+
+TEST_F(Tokenizer, UnigramsWithACharsmap)
+{
+    expect_same_ids(model(unigram(with_charsmap()), 80), prose);
+    const Directory file = open(path("out.gguf"));
+    weir_meta value, byte;
+    const auto meta = [&](const char *key) {
+        EXPECT_TRUE(weir_tensor_directory_meta(file.get(), key, &value)) << key;
+        return value;
+    };
+    EXPECT_STREQ(meta("tokenizer.ggml.model").string, "t5");
+    EXPECT_TRUE(meta("tokenizer.ggml.add_space_prefix").boolean);
+    EXPECT_TRUE(meta("tokenizer.ggml.remove_extra_whitespaces").boolean);
+    EXPECT_FALSE(meta("tokenizer.ggml.add_eos_token").boolean);
+    EXPECT_EQ(meta("tokenizer.ggml.unknown_token_id").integer, 0);
+    const string map = charsmap();
+    ASSERT_EQ(meta("tokenizer.ggml.precompiled_charsmap").length, map.size());
+    string read;
+    for (size_t i = 0; i < map.size() && weir_meta_at(&value, i, &byte); i++)
+        read += static_cast<char>(byte.integer);
+    EXPECT_EQ(read == map, true);
+    ASSERT_EQ(meta("tokenizer.ggml.scores").length, 80u);
+    ASSERT_TRUE(weir_meta_at(&value, 30, &byte));
+    EXPECT_EQ(byte.number, -5.25);
+    ASSERT_EQ(meta("tokenizer.ggml.token_type").length, 80u);
+    for (const auto &[id, type] :
+         { std::pair<size_t, int>{ 0, 3 }, { 1, 3 }, { 30, 1 }, { 79, 5 } }) {
+        ASSERT_TRUE(weir_meta_at(&value, id, &byte));
+        EXPECT_EQ(byte.integer, type) << id;
+    }
+}
+
+TEST_F(Tokenizer, UnigramsWithBytesAndAllKindsOfSteps)
+{
+    Unigram u;
+    u.has_bytes = true;
+    u.normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":"
+                   "\"\xE2\x96\x81\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+                   "\"content\":\"\xE2\x96\x81\"}]}";
+    u.pre = "null";
+    u.decoder =
+        "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
+        "\"\xE2\x96\x81\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+        "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}";
+    u.pieces = ",[\"a\xE2\x96\x81the\",-6]"; /* spans words, which nothing cuts here */
+    u.added = ",{\"id\":500,\"content\":\"<c>\",\"normalized\":false,\"special\":true}";
+    u.processor =
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},"
+        "{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"</s>\"}}],"
+        "\"special_tokens\":{\"<s>\":{\"ids\":[1]},\"</s>\":{\"ids\":[2]}}}";
+    std::vector<string> all = strings();
+    all.insert(all.end(), prose.begin(), prose.end());
+    all.push_back("a the a the<c>the");
+    expect_same_ids(model(unigram(u), 600), all);
+    const Directory file = open(path("out.gguf"));
+    weir_meta value;
+    ASSERT_TRUE(weir_tensor_directory_meta(file.get(), "tokenizer.ggml.add_eos_token", &value));
+    EXPECT_TRUE(value.boolean);
+    ASSERT_TRUE(weir_tensor_directory_meta(file.get(), "tokenizer.ggml.add_bos_token", &value));
+    EXPECT_TRUE(value.boolean);
+    EXPECT_FALSE(
+        weir_tensor_directory_meta(file.get(), "tokenizer.ggml.precompiled_charsmap", &value)
+    );
+}
+
+TEST_F(Tokenizer, UnigramsThatGgufCannotSayAreNamed)
+{
+    const string metaspace = "{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",";
+    const auto change = [](auto &&spoil) {
+        Unigram u = with_charsmap();
+        spoil(u);
+        return unigram(u);
+    };
+    const std::pair<string, const char *> lies[] = {
+        { change([](Unigram &u) {
+              u.normalizer.insert(u.normalizer.find('[') + 1, "{\"type\":\"NFKC\"},");
+          }),
+          "normalizer NFKC" },
+        { change([](Unigram &u) {
+              u.normalizer.insert(
+                  u.normalizer.find('[') + 1,
+                  "{\"type\":\"Replace\",\"pattern\":{\"String\":\"``\"},"
+                  "\"content\":\"'\"},"
+              );
+          }),
+          "normalizer Replace" },
+        { change([&](Unigram &u) { u.pre = metaspace + "\"prepend_scheme\":\"first\"}"; }),
+          "prepend_scheme first" },
+        { change([&](Unigram &u) {
+              u.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\","
+                      "\"individual_digits\":true}," +
+                      u.pre + "]}";
+          }),
+          "pre-tokenizer Digits" },
+        { change([](Unigram &u) { u.pieces = ",[\"a\xE2\x96\x81the\",-6]"; }), "spans words" },
+        { change([](Unigram &u) { u.pieces = ",[\"xx\",-1e300]"; }), "no number in f32" },
+        { change([](Unigram &u) {
+              u.added = ",{\"id\":70,\"content\":\"<u>\",\"normalized\":false,\"special\":false}";
+          }),
+          "a<u>b" },
+        { change([](Unigram &u) {
+              u.added = ",{\"id\":70,\"content\":\"<u>\",\"normalized\":false,\"special\":true,"
+                        "\"single_word\":true}";
+          }),
+          "single_word" },
+        { change([](Unigram &u) { /* GGUF strips spaces only: no charsmap makes them of line ends */
+                                  u.normalizer = Unigram().normalizer;
+          }),
+          "other ids" },
+    };
+    for (const auto &[text, why] : lies) {
+        const Outcome o = convert({ model(text, 80), path("out.gguf") });
+        EXPECT_EQ(o.status, WEIR_EUNSUPPORTED) << why;
+        EXPECT_NE(string(o.error.text).find(why), string::npos) << o.error.text;
+        EXPECT_EQ(files(), 0u);
+    }
 }
 
 TEST_F(Tokenizer, PatternsWithoutAName)

@@ -97,6 +97,8 @@ TEST_F(GgufWriter, AllThatIsWrittenIsRead)
     weir_gguf_add_i32(w, 7);
     weir_gguf_begin_f32s(w, "toy.floats", 1);
     weir_gguf_add_f32(w, 0.25f);
+    weir_gguf_put_u8s(w, "toy.bytes", "\xFF\0\1", 3);
+    weir_gguf_put_u8s(w, "toy.none", nullptr, 0);
     weir_gguf_begin_bools(w, "toy.bools", 2);
     weir_gguf_add_bool(w, false);
     weir_gguf_add_bool(w, true);
@@ -134,6 +136,12 @@ TEST_F(GgufWriter, AllThatIsWrittenIsRead)
     ASSERT_TRUE(weir_tensor_directory_meta(d.get(), "toy.floats", &meta));
     ASSERT_TRUE(weir_meta_at(&meta, 0, &element));
     EXPECT_EQ(element.number, 0.25);
+    ASSERT_TRUE(weir_tensor_directory_meta(d.get(), "toy.bytes", &meta));
+    ASSERT_EQ(meta.length, 3u);
+    ASSERT_TRUE(weir_meta_at(&meta, 0, &element));
+    EXPECT_EQ(element.integer, 255);
+    ASSERT_TRUE(weir_tensor_directory_meta(d.get(), "toy.none", &meta));
+    EXPECT_EQ(meta.length, 0u);
     ASSERT_TRUE(weir_tensor_directory_meta(d.get(), "toy.bools", &meta));
     ASSERT_TRUE(weir_meta_at(&meta, 1, &element));
     EXPECT_TRUE(element.boolean);
