@@ -1,7 +1,7 @@
 /* tests/fuzz/text_fuzz.c - any bytes as text: encode and decode give the text back, whole, cut into
  * streams, plain or not. The first byte chooses the pattern, the second where a plain span ends;
  * the rest is the text. */
-#include "engine/text/normalize.h"
+#include "engine/text/normalizer.h"
 #include "engine/text/utf8.h"
 #include "tests/fuzz/text_probe.h"
 
@@ -105,6 +105,43 @@ static void round_trip(
     weir_ids_free(&ids);
 }
 
+/* Each step of a normalizer gives well-formed text; done twice, the normal forms change nothing. */
+static void probe_step(const weir_normalizer_step *step, const char *text, size_t n)
+{
+    weir_normalizer once = { .n_steps = 0 };
+    weir_buffer first[2] = { { 0 }, { 0 } }, second[2] = { { 0 }, { 0 } };
+    probe_require(weir_normalizer_add(&once, step));
+    probe_require(weir_normalizer_run(&once, first, &text, &n) == WEIR_OK);
+    probe_require(weir_utf8_valid(text, n));
+    const char *again = text;
+    size_t n_again = n;
+    probe_require(weir_normalizer_run(&once, second, &again, &n_again) == WEIR_OK);
+    if (step->kind == WEIR_NORMALIZER_FORM)
+        probe_require(n_again == n && (n == 0 || memcmp(again, text, n) == 0));
+    for (int i = 0; i < 2; i++) {
+        weir_buffer_free(&first[i]);
+        weir_buffer_free(&second[i]);
+    }
+}
+
+static void probe_steps(const char *text, size_t n)
+{
+    static const weir_normalizer_step steps[] = {
+        { .kind = WEIR_NORMALIZER_FORM, .form = WEIR_NFC },
+        { .kind = WEIR_NORMALIZER_FORM, .form = WEIR_NFD },
+        { .kind = WEIR_NORMALIZER_FORM, .form = WEIR_NFKC },
+        { .kind = WEIR_NORMALIZER_FORM, .form = WEIR_NFKD },
+        { .kind = WEIR_NORMALIZER_NMT },
+        { .kind = WEIR_NORMALIZER_LOWERCASE },
+        { .kind = WEIR_NORMALIZER_STRIP_ACCENTS },
+    };
+    weir_buffer repaired = { 0 };
+    probe_require(weir_utf8_repair(&repaired, text, n, NULL, 0) == WEIR_OK);
+    for (size_t i = 0; repaired.size > 0 && i < sizeof steps / sizeof steps[0]; i++)
+        probe_step(&steps[i], repaired.data, repaired.size);
+    weir_buffer_free(&repaired);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static weir_tokenizer *tokenizers[KINDS];
@@ -113,6 +150,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (*tokenizer == NULL) *tokenizer = make(kinds[data[0] % KINDS]);
     const char *const text = (const char *)data + 2;
     const size_t n = size - 2;
+    probe_steps(text, n);
     const weir_span plain = { .begin = 0, .end = data[1] < n ? data[1] : n };
     round_trip(*tokenizer, text, n, &(weir_encode_options){ .parse_special = false }, true);
     round_trip(

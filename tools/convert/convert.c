@@ -132,7 +132,9 @@ static weir_status write_checkpoint(
     WEIR_TRY(weir_check_written(weir_gguf_writer_path(c->writer), written, archs, stream, c->error)
     );
     if (c->tokenizer != NULL)
-        WEIR_TRY(weir_check_tokenizer(weir_gguf_writer_path(c->writer), c->tokenizer, c->error));
+        WEIR_TRY(weir_check_tokenizer(
+            weir_gguf_writer_path(c->writer), c->tokenizer, c->result->beside, c->error
+        ));
     return weir_gguf_writer_finish(c->writer, c->error);
 }
 

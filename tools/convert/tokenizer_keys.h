@@ -19,11 +19,16 @@ WEIR_MUST_CHECK weir_status weir_put_tokenizer(
 /* The file says that it has no tokenizer. */
 void weir_put_no_tokenizer(weir_gguf_writer *writer);
 
+enum { WEIR_BESIDE_BYTES = 80 };
+
 /* Opens the tokenizer of a GGUF file and checks that it gives the ids of this one for texts of many
- * kinds.
+ * kinds. beside: an added token beside which texts have others, which only a unigram vocabulary may
+ * not have; "": none.
  * errors : EUNSUPPORTED: it gives others */
-WEIR_MUST_CHECK weir_status
-weir_check_tokenizer(const char *path, const weir_tokenizer *tokenizer, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_check_tokenizer(
+    const char *path, const weir_tokenizer *tokenizer, char beside[WEIR_BESIDE_BYTES],
+    weir_error *error
+);
 
 #ifdef __cplusplus
 }

@@ -197,6 +197,12 @@ def write_all():
     )
     write(
         "text",
+        "forms",
+        "\1\x09\ufdfa\u1e9b\u0323\u0130\uff76\uff9e\u0f73\u0f71\u1100\u1161\u11a8\u09c7\u09be"
+        "\U00011935\U00011930\u00a8\u0301\u2581\x8f\ufeff\u212b\u24b6".encode(),
+    )
+    write(
+        "text",
         "broken",
         b"\2\x01\xff\xc3\xe2\x82\xed\xa0\x80\xf0\x9f\x98\x80\x00\xf4\x90 <|x\xff|>",
     )

@@ -173,6 +173,22 @@ TEST_F(Tokenizer, PiecesByScores)
     }
 }
 
+/* tokenizers puts a space in front of what follows any added token, Weir's reader of GGUF only
+ * behind control tokens. */
+TEST_F(Tokenizer, TokensThatAreNotSpecialInVocabulariesWithAPrefix)
+{
+    for (const bool has_prefix : { false, true }) {
+        string text = pieces(has_prefix, true);
+        text.insert(
+            text.find("],\"normalizer\""),
+            ",{\"id\":270,\"content\":\"<u>\",\"normalized\":false,\"special\":false}"
+        );
+        const Outcome o = convert({ model(text, 280), path("out.gguf") });
+        ASSERT_EQ(o.status, WEIR_OK) << o.error.text;
+        EXPECT_STREQ(o.result.beside, has_prefix ? "<u>" : "");
+    }
+}
+
 TEST_F(Tokenizer, PiecesWhoseMergesAreNotAllListed)
 {
     expect_same_ids(model(pieces(false, false), 280), texts);
