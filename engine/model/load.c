@@ -63,6 +63,29 @@ static weir_status load_vectors(weir_model *model, float *dst, weir_error *error
     return WEIR_OK;
 }
 
+weir_status weir_model_bind_rope(weir_model *model, weir_error *error)
+{
+    const float **const factors[] = { &model->rope_factors, &model->rope_lists[0],
+                                      &model->rope_lists[1] };
+    enum { N = sizeof factors / sizeof factors[0] };
+    const int64_t half = model->shape.rotary_dim / 2;
+    const char *const path = weir_tensor_directory_path(model->directory);
+    float *const memory = calloc(N * (size_t)half + 1, sizeof *memory);
+    weir_status status = WEIR_OK;
+    if (memory == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the factors of RoPE");
+    for (size_t i = 0; i < model->n_vectors; i++)
+        for (size_t f = 0; status == WEIR_OK && f < N; f++)
+            if (model->vectors[i].parameter == factors[f])
+                status =
+                    weir_load_vector(&model->vectors[i], memory + f * (size_t)half, path, error);
+    if (status == WEIR_OK) status = weir_model_resolve_rope(model, error);
+    for (size_t f = 0; f < N; f++) *factors[f] = NULL;
+    model->rope_context.factors = NULL;
+    free(memory);
+    return status;
+}
+
 /* The vectors were read to host memory, where RoPE's factors are needed first; copies them to their
  * final place. */
 static weir_status move_vectors(weir_model *model, const float *from, weir_error *error)

@@ -114,7 +114,7 @@ weir_status weir_model_bind(
     status = weir_plan_layers(model, error);
     if (status == WEIR_OK) status = weir_open_parameters(model, error);
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
-    if (status == WEIR_OK) status = weir_model_resolve_rope(model, error);
+    if (status == WEIR_OK) status = weir_model_bind_rope(model, error);
     if (status == WEIR_OK)
         status = weir_expert_cache_plan(&model->expert_plan, model, settings->expert_bytes, error);
     if (status == WEIR_OK) status = sum_sizes(model, error);
@@ -247,7 +247,6 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
 bool weir_model_has_long_rope(const weir_model *model) { return model->has_long_rope; }
-bool weir_model_has_rope_lists(const weir_model *model) { return model->rope_context.has_lists; }
 
 const float *weir_model_local_frequencies(const weir_model *model)
 {

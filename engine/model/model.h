@@ -76,7 +76,6 @@ const weir_rope_table *weir_model_rope(const weir_model *model);
 /* True if longrope's factors for long contexts apply: rows of the same tokens differ from those
  * without them. */
 bool weir_model_has_long_rope(const weir_model *model);
-bool weir_model_has_rope_lists(const weir_model *model); /* longrope's, as tensors */
 /* For tests: the frequencies of layers with rope_local; NULL: there is no base for them. */
 const float *weir_model_local_frequencies(const weir_model *model);
 /* True if attention can store the logits that a watch needs; on devices K is read again. */

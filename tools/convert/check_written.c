@@ -82,29 +82,17 @@ static weir_status check_layers(
 }
 
 static weir_status check_rope(
-    const weir_written_model *written, const weir_model *model, const weir_tensor_directory *file,
-    weir_error *error
+    const weir_written_model *written, const weir_model *model, weir_error *error
 )
 {
     const weir_rope_table *const a = weir_model_rope(written->model), *b = weir_model_rope(model);
     const weir_shape *const shape = weir_model_shape(model);
-    const char *const name = !weir_model_has_rope_lists(model) ? "rope_freqs.weight"
-                             : weir_model_has_long_rope(model) ? "rope_factors_long.weight"
-                                                               : "rope_factors_short.weight";
-    const weir_tensor *const factors = weir_tensor_directory_find(file, name);
     bool is_same =
         is_near((double)a->magnitude, (double)b->magnitude) &&
         is_near(weir_model_shape(written->model)->rope_score_scale, shape->rope_score_scale);
-    for (int64_t i = 0; is_same && i < shape->rotary_dim / 2; i++) {
-        float divisor = 1.0f;
-        if (factors != NULL)
-            memcpy(&divisor, factors->data + (size_t)i * sizeof divisor, sizeof divisor);
-        /* Here the file's frequencies are not divided yet. */
-        is_same = a->frequencies[i] > 0.0f
-                      ? fabs((double)(a->frequencies[i] * divisor - b->frequencies[i])) <=
-                            1e-5 * (double)b->frequencies[i]
-                      : divisor >= WEIR_ROPE_UNROTATED;
-    }
+    for (int64_t i = 0; is_same && i < shape->rotary_dim / 2; i++)
+        is_same = fabs((double)(a->frequencies[i] - b->frequencies[i])) <=
+                  1e-5 * (double)b->frequencies[i];
     return is_same ? WEIR_OK
                    : weir_error_set(
                          error, WEIR_EUNSUPPORTED,
@@ -125,7 +113,7 @@ static weir_status compare(
     weir_status status = weir_model_bind(&model, file, arch, stream, &settings, error);
     if (status == WEIR_OK) status = check_shape(written, model, error);
     if (status == WEIR_OK) status = check_layers(written, model, error);
-    if (status == WEIR_OK) status = check_rope(written, model, file, error);
+    if (status == WEIR_OK) status = check_rope(written, model, error);
     weir_model_close(model);
     return status;
 }

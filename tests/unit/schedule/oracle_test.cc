@@ -128,6 +128,26 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
     }
 }
 
+/* Last layers read the rows that an earlier one is left with; the file has RoPE's factors, which
+ * statistics are compared with. */
+TEST_F(Oracle, LastLayersReadTheRowsThatAreLeft)
+{
+    const std::string model = support::golden("../families/gemma4/gemma4-f16.gguf");
+    const std::pair<const char *, const char *> some[] = {
+        { "h2o", "sinks=2,recent=8,every=3" },
+        { "snapkv", "window=8,every=3" },
+        { "expected", "every=3" },
+        { "triattention", "every=3,trigger=slack" },
+    };
+    for (const auto &[name, options] : some) {
+        Settings more = { "kv.full_windows=true" };
+        if (name == std::string("triattention")) more.push_back(calibrate(model, more));
+        open(model, name, options, more);
+        run(name, 10, { 0, 1 }, true);
+        close();
+    }
+}
+
 /* A first layer with a window computes from tokens alone: the same with and without a policy, to
  * the bit. */
 TEST_F(Oracle, AWindowSeesWhatItSawBefore)
