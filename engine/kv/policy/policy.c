@@ -85,9 +85,11 @@ static weir_status check_rotation(
         return WEIR_OK;
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "%s%s rotates the first dims of keys, and this model's rotated dims are the last of a "
-        "latent row; use h2o, snapkv or another that does not",
-        weir_policy_name(options), layout->first_keys > 0 ? " with positions=cache" : ""
+        "%s%s rotates the first dims of keys, and this model's %s; use h2o, snapkv or another that "
+        "does not",
+        weir_policy_name(options), layout->first_keys > 0 ? " with positions=cache" : "",
+        shape->rotary_dim > 0 ? "rotated dims are the last of a latent row"
+                              : "keys are latents that nothing rotates"
     );
 }
 

@@ -56,7 +56,8 @@ typedef struct weir_policy_shape {
     /* WEIR_POLICY_MASS, _BELOW and _LAST are not available: the device has no kernel for it in K's
      * format. */
     bool hides_mass;
-    /* The last dims of a key are rotated: methods that compute rotations refuse it. */
+    /* Keys are latents, whose last dims are rotated, or none: methods that compute rotations refuse
+     * them. */
     bool rotates_last;
 } weir_policy_shape;
 

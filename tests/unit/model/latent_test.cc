@@ -340,6 +340,26 @@ TEST(Latents, PoliciesThatTurnKeysAreRefused)
     }
 }
 
+/* Nothing rotates those of Kimi Linear, and no policy is told that something does. */
+TEST(Latents, LatentsWithoutRopeAreNotCalledRotated)
+{
+    const std::pair<const char *, const char *> methods[] = {
+        { "expected", "this model's keys are latents that nothing rotates" },
+        { "triattention", "scores keys by their rotation, this model's keys have none" }
+    };
+    for (const auto &[name, says] : methods) {
+        Engine engine;
+        const std::string policy = std::string("kv.policy.name=") + name;
+        EXPECT_EQ(
+            engine.open(
+                golden("../families/kimi-linear"), { policy, "kv.policy.budget=256" }, true
+            ),
+            WEIR_EUNSUPPORTED
+        );
+        EXPECT_SAYS(engine.text(), says);
+    }
+}
+
 /* ---- FP8 ------------------------------------------------------------------------------------- */
 struct Bytes {
     std::string dtype; /* of safetensors */
