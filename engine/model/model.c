@@ -294,6 +294,14 @@ const void *weir_model_layer_options(const weir_model *model, int64_t index)
     return model->layers[index].mixer.options;
 }
 
+bool weir_model_shares_rows(const weir_model *model)
+{
+    bool shares = false;
+    for (int64_t i = 0; i < model->shape.n_layers; i++)
+        shares = shares || (model->layers[i].kv_index >= 0 && model->layers[i].kv.is_shared);
+    return shares;
+}
+
 const char *weir_model_host_only(const weir_model *model)
 {
     const char *why = NULL;

@@ -52,6 +52,8 @@ int64_t weir_model_parameters(const weir_model *model);
 size_t weir_model_layer_embedding_bytes(const weir_model *model);
 /* True if the embedding is also the output matrix. */
 bool weir_model_tied(const weir_model *model);
+/* True if layers read the KV rows of others, which formats with unsealed rows do not allow. */
+bool weir_model_shares_rows(const weir_model *model);
 /* Layers with KV rows: those that keep all of them, and, numbered after these, those that drop rows
  * before their window. */
 int64_t weir_model_kv_layers(const weir_model *model);

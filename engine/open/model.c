@@ -62,9 +62,7 @@ static weir_status check_sharing(const weir_engine *engine, weir_error *error)
 {
     const int64_t n = weir_model_kv_layers(engine->model);
     const weir_kv_sinks sinks = weir_kv_choice_sinks(&engine->kv_choice, n);
-    int64_t n_readers; /* formats with unsealed rows drop none, so all layers are among them */
-    (void)weir_model_kv_readers(engine->model, &n_readers);
-    for (int64_t i = 0; i < n && n_readers > n; i++)
+    for (int64_t i = 0; i < n && weir_model_shares_rows(engine->model); i++)
         if (weir_kv_any_unsealed(engine->kv_formats[i], sinks))
             return weir_error_set(
                 error, WEIR_EUNSUPPORTED,

@@ -6,7 +6,9 @@
 
 #include "engine/cli/progress.h"
 #include "engine/engine_parts.h"
+#include "engine/model/model.h"
 #include "engine/schedule/runner.h"
+#include "kernels/abi/kv_format_text.h"
 #include "offload/ledger.h"
 #include "tools/measure/quality.h"
 
@@ -114,6 +116,14 @@ weir_status weir_eval_kv_quality(
         return weir_error_set(
             error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d", (int)task->window,
             (int)spec.max_rows
+        );
+    if (weir_model_shares_rows(weir_engine_model(engine)) &&
+        (weir_kv_any_unsealed(choice->rest, weir_kv_choice_sinks(choice, spec.n_layers)) ||
+         (choice->n_wide > 0 && weir_kv_any_unsealed(choice->wide, (weir_kv_sinks){ 0 }))))
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "--formats: layers of this model read the KV rows of others, which no format with "
+            "unsealed rows allows:" WEIR_KV_PAGE_TEXT
         );
     for (int64_t i = 0; i < spec.n_layers; i++) {
         const weir_kv_geometry *const g = &spec.geometry[i];

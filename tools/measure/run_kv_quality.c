@@ -81,9 +81,12 @@ static weir_status parse_list(format_row *rows, int32_t *n, const char *list, we
 }
 
 /* Every format for both, and coarser values than keys, which are more sensitive to rounding; only
- * those that the heads allow. */
-static void list_all(format_row *rows, int32_t *n, const weir_kv_spec *spec)
+ * those that the model allows. */
+static void list_all(format_row *rows, int32_t *n, const weir_engine *engine)
 {
+    const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine));
+    const bool shares = weir_model_shares_rows(weir_engine_model(engine));
+    const weir_kv_sinks none = { 0 };
     static const weir_kv_pair mixed[] = { { WEIR_KV_Q8_0, WEIR_KV_Q4_0 },
                                           { WEIR_KV_Q8_0, WEIR_KV_TURBO4 },
                                           { WEIR_KV_Q8_0, WEIR_KV_TURBO3 },
@@ -94,7 +97,7 @@ static void list_all(format_row *rows, int32_t *n, const weir_kv_spec *spec)
         const weir_kv_format format = (weir_kv_format)f;
         const weir_kv_pair pair = f < WEIR_KV_FORMAT_COUNT ? (weir_kv_pair){ format, format }
                                                            : mixed[f - WEIR_KV_FORMAT_COUNT];
-        bool fits = true;
+        bool fits = !shares || !weir_kv_any_unsealed(pair, none);
         for (int64_t i = 0; i < spec->n_layers; i++)
             fits = fits && weir_kv_pair_check(pair, &spec->geometry[i], "", NULL) == WEIR_OK;
         if (fits) rows[(*n)++].pair = pair;
@@ -202,7 +205,7 @@ static weir_status run_texts(
     if (list != NULL)
         WEIR_TRY(parse_list(t->rows, &t->n, list, error));
     else
-        list_all(t->rows, &t->n, weir_kv_store_spec(weir_engine_store(engine)));
+        list_all(t->rows, &t->n, engine);
     weir_status status =
         weir_eval_tokens(&text, &n_bytes, engine, weir_argument(arguments, "text"), error);
     if (status == WEIR_OK) status = measure_texts(t, engine, &task, choice, prints, error);

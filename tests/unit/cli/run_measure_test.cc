@@ -42,6 +42,26 @@ TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
     EXPECT_EQ(measure("").code, 2);
 }
 
+// Formats that kv.format refuses are not measured: Gemma 4's last layers read the rows of others.
+TEST_F(Commands, KvQualityMeasuresWhatTheModelAllows)
+{
+    const std::string model = "tests/golden/families/gemma4/gemma4-f16.gguf",
+                      file = put("t", std::string(200, 'a'));
+    const auto measure = [&](std::vector<std::string> more) {
+        std::vector<std::string> words = { "eval", "kv-quality", "--model", model,   "--text",
+                                           file,   "--window",   "64",      "--json" };
+        words.insert(words.end(), more.begin(), more.end());
+        return run(words);
+    };
+    const Outcome all = measure({});
+    ASSERT_EQ(all.code, 0) << all.err;
+    EXPECT_SAYS(all.out, "\"format\": \"turbo4\"");
+    EXPECT_EQ(all.out.find("int8"), std::string::npos) << all.out;
+    const Outcome one = measure({ "--formats", "f16,int8" });
+    EXPECT_NE(one.code, 0);
+    EXPECT_SAYS(one.err, "layers of this model read the KV rows of others");
+}
+
 // The rows of the depth are noise that went the way of computed ones: coded, counted, some of them
 // on the disk, and attention reads them.
 TEST_F(Commands, BenchDecodesAtADepthThatWasNotComputed)
