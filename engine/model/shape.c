@@ -276,6 +276,15 @@ static void describe_keys(weir_buffer *out, const weir_toml_node *node)
     }
 }
 
+/* True if no layer has one of the blocks that the entry is about. */
+static bool is_of_none(const reader *r)
+{
+    bool is = r->blocks != NULL && r->layers != NULL;
+    for (int64_t i = 0; is && i < r->shape->n_layers; i++)
+        is = r->layers[i] == NULL || !is_one_of(r->blocks, r->layers[i]);
+    return is;
+}
+
 static void read_entry(reader *r, const char *name, const weir_toml_node *source)
 {
     const field *const f = find_field(name, strlen(name));
@@ -286,7 +295,9 @@ static void read_entry(reader *r, const char *name, const weir_toml_node *source
     double value = 0.0;
     r->blocks = weir_toml_get(source, "layers");
     r->wrong = NULL;
-    const bool found = read_source(r, source, &value);
+    const weir_toml_node *const otherwise = weir_toml_get(source, "default");
+    const bool found = otherwise != NULL && is_of_none(r) ? read_default(r, otherwise, &value)
+                                                          : read_source(r, source, &value);
     if (!found || r->wrong != NULL) {
         const weir_toml_node *const keys = weir_toml_get(source, r->prefix != NULL ? "gguf" : "hf");
         (void)!weir_buffer_format(

@@ -98,8 +98,9 @@ int64_t weir_shape_integer(const weir_shape *shape, const char *name);
  * the value is twice as large if that setting is true. `power` is an exponent of the value,
  * wherever it comes from. A key that ends with .N is element N of a list. GGUF keys get the
  * architecture's prefix. An array has a value for each layer: that of the layers with one of the
- * blocks in `layers`, which must all have the same, else the largest. Entries may use earlier ones.
- * All missing and bad numbers are reported at once. */
+ * blocks in `layers`, which must all have the same, else the largest. Where no layer has such a
+ * block, the value is the default, if there is one. Entries may use earlier ones. All missing and
+ * bad numbers are reported at once. */
 WEIR_MUST_CHECK weir_status weir_shape_resolve(
     weir_shape *shape, const struct weir_arch *arch, const weir_tensor_directory *directory,
     weir_error *error

@@ -104,6 +104,17 @@ TEST(LayerKinds, WidthsAreThoseOfTheirBlocks)
     );
 }
 
+/* Without layers that share rows there are none of twice the width: both containers say so. */
+TEST(LayerKinds, ASizeOfLayersThatAreNotThereIsItsDefault)
+{
+    const Folder folder;
+    Engine engine;
+    copy_checkpoint(folder, with_experts);
+    change_config(folder, "\"use_double_wide_mlp\": false", "\"use_double_wide_mlp\": true");
+    ASSERT_EQ(engine.open(folder.path()), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_model_shape(weir_engine_model(engine.get()))->d_ffn_wide, 40);
+}
+
 /* Lists of GGUF: [40, 40, 40, 80, 80, 80] widths, [2, 2, 1] KV heads, as bytes of the file. */
 class Lists : public ::testing::Test {
   protected:
