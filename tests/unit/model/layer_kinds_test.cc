@@ -222,6 +222,34 @@ TEST(LayerKinds, SettingsThatNothingComputesAreRefused)
     );
 }
 
+/* Of the layers that see all rows. */
+TEST_F(Lists, ScalingOfRopeIsRead)
+{
+    const std::string path = golden(std::string(family) + "/gemma4-f16.gguf");
+    const auto text = [](const std::string &s) {
+        const uint64_t n = s.size();
+        return std::string(reinterpret_cast<const char *>(&n), sizeof n) + s;
+    };
+    enum { N_KEYS = 16, KEYS = 24, FLOAT32 = 6, UINT8 = 0 };
+    const float factor = 2;
+    uint32_t bits;
+    memcpy(&bits, &factor, sizeof bits);
+    std::string bytes = read_file(path);
+    /* Tensors are aligned to 32 bytes: two keys of 64 bytes in all. */
+    const std::string keys = text("gemma4.rope.scaling.factor") + number(FLOAT32) + number(bits) +
+                             text("gemma4.x1") + number(UINT8) + std::string(1, 1);
+    ASSERT_EQ(keys.size(), 64u);
+    bytes[N_KEYS] = static_cast<char>(bytes[N_KEYS] + 2);
+    bytes.insert(KEYS, keys);
+    write_file(folder_ / "scaled.gguf", bytes);
+    Engine plain;
+    ASSERT_EQ(plain.open(path), WEIR_OK) << plain.text();
+    ASSERT_EQ(engine_.open(folder_ / "scaled.gguf"), WEIR_OK) << engine_.text();
+    const auto *const own = weir_model_rope(weir_engine_model(engine_.get()))->frequencies,
+                      *const all = weir_model_rope(weir_engine_model(plain.get()))->frequencies;
+    EXPECT_EQ(own[1] * 2.0f, all[1]);
+}
+
 /* ---- per-layer embeddings -------------------------------------------------------------------- */
 TEST(LayerInputs, TheTableHasARowForEachToken)
 {
