@@ -33,6 +33,21 @@ weir_kv_geometry weir_plan_first_geometry(const weir_model *model)
                                      .value_dim = shape->head_dim };
 }
 
+/* Layers that keep all rows, of another size than the first of them. */
+static void describe_local(weir_engine_facts *facts, const weir_model *model)
+{
+    const weir_kv_geometry *const g = weir_model_kv_geometry(model);
+    for (int64_t i = 1; i < weir_model_kv_layers(model); i++) {
+        if (g[i].n_heads == g[0].n_heads && g[i].key_dim == g[0].key_dim &&
+            g[i].value_dim == g[0].value_dim)
+            continue;
+        facts->n_local_layers++;
+        facts->n_local_kv_heads = (int32_t)g[i].n_heads;
+        facts->local_key_dim = (int32_t)g[i].key_dim;
+        facts->local_value_dim = (int32_t)g[i].value_dim;
+    }
+}
+
 static void describe_model(weir_engine_facts *facts, const weir_plan_parts *parts)
 {
     const weir_model *const model = parts->model;
@@ -43,6 +58,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->n_parameters = weir_model_parameters(model);
     facts->weight_bytes = (int64_t)weir_model_weight_bytes(model);
     facts->layer_embedding_bytes = (int64_t)weir_model_layer_embedding_bytes(model);
+    facts->n_layer_embedding = shape->n_vocab * shape->n_layers * shape->d_layer_input;
     weir_expert_stats experts;
     weir_model_expert_stats(model, &experts);
     facts->n_experts = experts.n_experts;
@@ -57,6 +73,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->key_dim = (int32_t)first.key_dim;
     facts->value_dim = (int32_t)first.value_dim;
     facts->values_alias_keys = first.value_aliases_key;
+    describe_local(facts, model);
     facts->head_key_dim = (int32_t)(shape->nope_dim + shape->rotary_dim);
     facts->head_value_dim = (int32_t)shape->value_dim;
     facts->d_model = (int32_t)shape->d_model;

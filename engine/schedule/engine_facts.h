@@ -14,13 +14,16 @@ typedef struct weir_engine_facts {
     char model[256], arch[64]; /* model: the name shown to users */
     /* ---- the model --------------------------------------------------------------------------- */
     int64_t n_parameters, weight_bytes;
-    int64_t layer_embedding_bytes; /* in the model's file, not in memory; 0: none */
+    /* Per-layer embeddings, in the model's file, not in memory: bytes and elements; 0: none. */
+    int64_t layer_embedding_bytes, n_layer_embedding;
     int64_t n_experts, n_experts_here; /* of all layers; in memory at most. 0: no limit */
     int64_t recurrent_bytes; /* per sequence, independent of its length */
     int32_t trained_context;
     int32_t n_layers, n_kv_layers, n_heads; /* n_kv_layers: layers with KV */
     int32_t n_window_layers; /* of them, those that keep only the rows that their window reads */
     int32_t n_kv_heads, key_dim, value_dim; /* of the first layer with KV */
+    /* Of the layers that keep all rows, those with rows of another size; 0: none. */
+    int32_t n_local_layers, n_local_kv_heads, local_key_dim, local_value_dim;
     bool values_alias_keys; /* weir_kv_geometry.value_aliases_key of that layer */
     /* Then: widths of a head's key and value that the layer's latent stands for. */
     int32_t head_key_dim, head_value_dim;

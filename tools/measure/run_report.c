@@ -152,6 +152,7 @@ static weir_status add_model(request *r, const weir_config *config, weir_error *
     WEIR_TRY(weir_engine_describe(&plan, &activation_row_bytes, &options, error));
     *shape = (weir_report_shape
     ){ .parameters = facts->n_parameters,
+       .layer_embedding = facts->n_layer_embedding,
        .context = facts->trained_context,
        .n_layers = facts->n_layers,
        /* A window is memory of a fixed size. */
@@ -160,6 +161,10 @@ static weir_status add_model(request *r, const weir_config *config, weir_error *
        .n_kv_heads = facts->n_kv_heads,
        .key_dim = facts->key_dim,
        .value_dim = facts->value_dim,
+       .n_local_layers = facts->n_local_layers,
+       .n_local_kv_heads = facts->n_local_kv_heads,
+       .local_key_dim = facts->local_key_dim,
+       .local_value_dim = facts->local_value_dim,
        .d_model = facts->d_model,
        .d_ffn = facts->d_ffn,
        .n_vocab = facts->n_vocab,

@@ -22,7 +22,9 @@ const char *weir_report_reject(
 )
 {
     const weir_report_rows rows = weir_report_rows_of(a, shape);
-    return weir_report_format_reject(format, rows.key, rows.value);
+    const char *const why = weir_report_format_reject(format, rows.key, rows.value);
+    if (why != NULL || shape->n_local_layers == 0) return why;
+    return weir_report_format_reject(format, shape->local_key_dim, shape->local_value_dim);
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
@@ -55,6 +57,11 @@ weir_status weir_report_check(
     WEIR_TRY(in_range(shape, "n_kv_heads", shape->n_kv_heads, 0, HEADS, error));
     WEIR_TRY(in_range(shape, "key_dim", shape->key_dim, 0, DIM, error));
     WEIR_TRY(in_range(shape, "value_dim", shape->value_dim, 0, DIM, error));
+    WEIR_TRY(in_range(shape, "n_local_layers", shape->n_local_layers, 0, shape->n_kv_layers, error)
+    );
+    WEIR_TRY(in_range(shape, "n_local_kv_heads", shape->n_local_kv_heads, 0, HEADS, error));
+    WEIR_TRY(in_range(shape, "local_key_dim", shape->local_key_dim, 0, DIM, error));
+    WEIR_TRY(in_range(shape, "local_value_dim", shape->local_value_dim, 0, DIM, error));
     WEIR_TRY(in_range(shape, "latent_dim", shape->latent_dim, 0, DIM, error));
     WEIR_TRY(in_range(shape, "rope_dim", shape->rope_dim, 0, DIM, error));
     WEIR_TRY(in_range(shape, "d_model", shape->d_model, 1, width, error));
@@ -78,8 +85,9 @@ weir_status weir_report_check(
     /* The largest product: f32 rows of all heads (which are at least the KV heads' and the
      * latent's), twice for unsealed pages and page rounding, over 64 ranks. */
     const int64_t heads = shape->n_heads > shape->n_kv_heads ? shape->n_heads : shape->n_kv_heads;
-    const int64_t row =
-        heads * (shape->key_dim + shape->value_dim) + shape->latent_dim + shape->rope_dim;
+    const int64_t row = heads * (shape->key_dim + shape->value_dim) + shape->latent_dim +
+                        shape->rope_dim +
+                        shape->n_local_kv_heads * (shape->local_key_dim + shape->local_value_dim);
     int64_t bytes;
     if (!weir_mul_i64(
             &bytes, shape->n_layers * row * (int64_t)sizeof(float) * 2 * 64,
@@ -106,20 +114,33 @@ static int64_t contiguous_rows(const weir_report_rows *rows, weir_kv_format form
     return tokens * values * weir_kv_bits(format) / 8 + scales;
 }
 
+/* Of n_layers with such rows. */
+static int64_t kv_of(
+    const weir_report_assumptions *a, const weir_report_rows *rows, int64_t n_layers,
+    weir_kv_format format, int64_t tokens
+)
+{
+    if (a->one_scale) return n_layers * contiguous_rows(rows, format, tokens);
+    const int64_t open = tokens % WEIR_PAGE_TOKENS != 0
+                             ? weir_report_unsealed_bytes(format, rows->key, rows->value)
+                             : 0;
+    return n_layers * rows->heads *
+           (blocks_of(tokens, WEIR_PAGE_TOKENS) *
+                weir_report_page_bytes(format, rows->key, rows->value) +
+            open);
+}
+
 int64_t weir_report_kv(
     const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format,
     int64_t tokens
 )
 {
-    const weir_report_rows rows = weir_report_rows_of(a, shape);
-    if (a->one_scale) return shape->n_kv_layers * contiguous_rows(&rows, format, tokens);
-    const int64_t heads = shape->n_kv_layers * rows.heads;
-    const int64_t open = tokens % WEIR_PAGE_TOKENS != 0
-                             ? weir_report_unsealed_bytes(format, rows.key, rows.value)
-                             : 0;
-    return heads * (blocks_of(tokens, WEIR_PAGE_TOKENS) *
-                        weir_report_page_bytes(format, rows.key, rows.value) +
-                    open);
+    const weir_report_rows rows = weir_report_rows_of(a, shape),
+                           local = { shape->n_local_kv_heads, shape->local_key_dim,
+                                     shape->local_value_dim };
+    const int64_t n_local = shape->n_local_layers;
+    const int64_t bytes = kv_of(a, &rows, shape->n_kv_layers - n_local, format, tokens);
+    return n_local > 0 ? bytes + kv_of(a, &local, n_local, format, tokens) : bytes;
 }
 
 double weir_report_kv_per_token(
@@ -157,7 +178,8 @@ int64_t weir_report_parameters(const weir_report_assumptions *a, const weir_repo
 int64_t weir_report_weights(const weir_report_assumptions *a, const weir_report_shape *shape)
 {
     if (shape->weight_bytes > 0 && !a->narrow_ffn) return shape->weight_bytes;
-    return blocks_of(weir_report_parameters(a, shape), a->weight_elements) * a->weight_block;
+    const int64_t n = weir_report_parameters(a, shape) - shape->layer_embedding;
+    return blocks_of(n, a->weight_elements) * a->weight_block;
 }
 
 int64_t weir_report_step_activations(const weir_report_shape *shape, int64_t rows, int64_t logits)

@@ -24,10 +24,14 @@ extern "C" {
 typedef struct weir_report_shape {
     char name[64], title[96];
     int64_t parameters; /* all; tied ones once */
+    /* Of them, per-layer embeddings: a token reads one row, from the model's file. */
+    int64_t layer_embedding;
     int64_t context; /* trained */
     /* n_kv_layers: those with KV rows; the others have a fixed-size state, or none. */
     int64_t n_layers, n_kv_layers;
     int64_t n_heads, n_kv_heads, key_dim, value_dim;
+    /* Of the layers with KV rows, those with rows of another size; 0: none. */
+    int64_t n_local_layers, n_local_kv_heads, local_key_dim, local_value_dim;
     /* MLA: a token's row in a layer is one latent and one rotated key for all heads; 0: not MLA. */
     int64_t latent_dim, rope_dim;
     int64_t d_model, d_ffn, n_vocab;

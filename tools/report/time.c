@@ -42,7 +42,8 @@ weir_report_step weir_report_step_of(
     int64_t batch, int64_t tokens
 )
 {
-    const double n = (double)batch, all = (double)weir_report_parameters(a, shape);
+    const double n = (double)batch,
+                 all = (double)(weir_report_parameters(a, shape) - shape->layer_embedding);
     const double embedding =
         shape->tied || a->narrow_ffn
             ? 0
@@ -58,8 +59,10 @@ weir_report_step weir_report_step_of(
     const double share =
         shape->n_experts > 0 ? (double)shape->n_experts_used / (double)shape->n_experts : 0;
     const double touched = shape->n_experts > 0 ? experts_touched(shape, n) : 0;
-    const double attention =
-        2 * (double)shape->n_kv_layers * (double)shape->n_heads * widths(a, shape) * (double)tokens;
+    const double local = (double)shape->n_local_layers,
+                 width = ((double)shape->n_kv_layers - local) * widths(a, shape) +
+                         local * (double)(shape->local_key_dim + shape->local_value_dim);
+    const double attention = 2 * (double)shape->n_heads * width * (double)tokens;
     weir_report_step step = { .weights = (rest + routed * touched) * per_parameter,
                               .kv = n * (double)tokens * weir_report_kv_per_token(a, shape, format),
                               .states =

@@ -16,13 +16,14 @@ namespace {
 
 const std::string demo = "models/weir-demo";
 
-weir_plan plan_of(const std::string &format)
+weir_plan plan_of(const std::string &format, const std::string &path = demo)
 {
     weir_plan plan = {};
     weir_config config;
     weir_error error = {};
     weir_config_default(&config);
-    snprintf(config.model.path, sizeof config.model.path, "%s", demo.c_str());
+    snprintf(config.model.path, sizeof config.model.path, "%s", path.c_str());
+    config.kv.full_windows = true;
     EXPECT_EQ(weir_config_assign(&config, ("kv.format=" + format).c_str(), &error), WEIR_OK)
         << error.text;
     const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };
@@ -44,6 +45,11 @@ weir_report_shape shape_of(const weir_engine_facts &facts)
     s.n_kv_heads = facts.n_kv_heads;
     s.key_dim = facts.key_dim;
     s.value_dim = facts.value_dim;
+    s.n_local_layers = facts.n_local_layers;
+    s.n_local_kv_heads = facts.n_local_kv_heads;
+    s.local_key_dim = facts.local_key_dim;
+    s.local_value_dim = facts.local_value_dim;
+    s.layer_embedding = facts.n_layer_embedding;
     s.d_model = facts.d_model;
     s.d_ffn = facts.d_ffn;
     s.n_vocab = facts.n_vocab;
@@ -133,6 +139,37 @@ INSTANTIATE_TEST_SUITE_P(
     ),
     [](const auto &info) { return std::string(info.param); }
 );
+
+/* Gemma 4: two layers with heads of 16, one with heads of 32. */
+TEST(Facts, LayersWithRowsOfAnotherSizeAreCounted)
+{
+    for (const char *const model : { "gemma4", "gemma4-moe" }) {
+        const weir_plan plan = plan_of("f16", std::string("tests/golden/families/") + model);
+        weir_report_shape shape = shape_of(plan.facts);
+        EXPECT_DOUBLE_EQ(
+            weir_report_kv_per_token(&weir_report_engine, &shape, WEIR_KV_F16),
+            double(plan.facts.kv_bytes_per_token)
+        ) << model;
+        EXPECT_NE(weir_report_reject(&weir_report_engine, &shape, WEIR_KV_Q8_0), nullptr);
+        EXPECT_EQ(weir_report_reject(&weir_report_engine, &shape, WEIR_KV_TURBO4), nullptr);
+    }
+}
+
+/* Rows of per-layer embeddings are neither weights in memory nor multiplied. */
+TEST(Facts, PerLayerEmbeddingsAreNoWeights)
+{
+    weir_report_shape shape = shape_of(plan_of("f16", "tests/golden/families/gemma4").facts);
+    EXPECT_EQ(shape.layer_embedding, 320 * 6 * 8);
+    shape.weight_bytes = 0;
+    const int64_t with = weir_report_weights(&weir_report_engine, &shape);
+    const double flops = weir_report_step_of(&weir_report_engine, &shape, WEIR_KV_F16, 1, 64).flops;
+    shape.layer_embedding = 0;
+    EXPECT_EQ(weir_report_weights(&weir_report_engine, &shape), with + 2 * 320 * 6 * 8);
+    EXPECT_DOUBLE_EQ(
+        weir_report_step_of(&weir_report_engine, &shape, WEIR_KV_F16, 1, 64).flops,
+        flops + 2.0 * 320 * 6 * 8
+    );
+}
 
 TEST(Facts, OfTheDemo)
 {
