@@ -168,7 +168,8 @@ TEST_F(Accounting, AnEngineOfAnySize)
         { "memory.host=512MiB", "batch.max_sequences=256", "batch.chunk=64", "model.context=4096" },
         { "memory.host=512MiB", "batch.max_sequences=4", "batch.chunk=4096", "model.context=4096" },
     };
-    for (const char *model : { "tq/tq-q8_0.gguf", "tq", "qwen3" }) {
+    for (const char *model :
+         { "tq/tq-q8_0.gguf", "tq", "qwen3", "../families/gemma4", "../families/kimi-linear" }) {
         for (const Settings &one : settings) {
             open(support::golden(model), one);
             expect_accounted(model);

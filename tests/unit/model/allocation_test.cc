@@ -281,6 +281,14 @@ TEST_F(Allocation, NoneWithCoda)
     EXPECT_EQ(guard::of_ours(), "");
     EXPECT_EQ(banks.counts[WEIR_BANK_STATS_EVICTIONS], 2 * 40);
 }
+TEST_F(Allocation, NoneWithPerLayerEmbeddings)
+{
+    expect_none("../families/gemma4", { "kernels.activations=fast" });
+}
+TEST_F(Allocation, NoneWithDecaysOfChannels)
+{
+    expect_none("../families/kimi-linear", { "kernels.activations=fast" });
+}
 TEST_F(Allocation, NoneWithBf16) { expect_none("tq", { "kernels.activations=fast" }); }
 
 /* The service's step: planning, sampling with everything on, and events. */
