@@ -5,14 +5,9 @@
 
 #include "engine/base/array_layout.h"
 #include "engine/base/clock.h"
-#include "engine/base/worker.h"
-#include "engine/kv/tiers/residency_internal.h"
-#include "kernels/abi/ops.h"
+#include "engine/kv/tiers/prefetch_internal.h"
 
 enum {
-    /* Of the ring: one is read by attention, one is being filled, the others are ahead. */
-    BUFFERS = 4,
-    SPLIT_BLOCKS = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS,
     /* At least, if the window is that long: shorter reads do not reach the disk's speed, nor short
      * copies the bus's: an H100 reads 64 KiB of memory in the microseconds that a copy takes to
      * start. */
@@ -20,72 +15,7 @@ enum {
     DEVICE_BUFFER_BYTES = 8 << 20,
 };
 
-_Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_EVENTS, "each buffer has an event of its own");
-
-/* A cold block of a segment, and its index in the lower tier. */
-typedef struct cold_block {
-    int32_t block, place;
-} cold_block;
-
-/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) contain what its
- * rows see of them, n_cold of them cold, from number first_cold of the segment's cold ones on. */
-typedef struct range {
-    int32_t first_split, end_split, first, end, first_cold, n_cold;
-    bool is_last;
-} range;
-
-/* What a buffer was filled for. */
-typedef struct staged_for {
-    int64_t layer;
-    int32_t segment, first_split;
-} staged_for;
-
-typedef struct sizes {
-    /* Of one buffer; of all of them; of the arrays in addition. */
-    size_t buffer, near_bytes, bytes;
-    int64_t blocks; /* that fit in a buffer */
-    int64_t stride; /* of the table: blocks of the window */
-} sizes;
-
-struct weir_kv_prefetch {
-    weir_ledger *ledger;
-    weir_kv_spec spec;
-    sizes sizes;
-    weir_device *device; /* NULL: the CPU */
-    void *memory; /* owns the arrays */
-    /* Buffers: [BUFFERS, sizes.buffer] of [blocks, KV heads] pages each, in `near`, which is
-     * owned. */
-    char *near, *buffers;
-    void **table; /* [KV heads of a layer, stride] pages of the range taken */
-    weir_kv_view *views; /* [max_views] */
-    const weir_kv_reader *readers; /* [n_readers] */
-    int64_t n_readers;
-    cold_block *cold; /* [max_views, stride] of the step's segments, ascending */
-    int32_t *n_cold; /* [max_views] */
-    bool *failed; /* [max_views] */
-    bool *bad; /* [BUFFERS, blocks] could not be read */
-    staged_for staged[BUFFERS]; /* as filled last */
-    /* next_split: of the current segment. */
-    int32_t max_views, n_views, next_split;
-    range taken;
-    weir_kv_store *store; /* during a step */
-    weir_error why; /* the engine thread's copy of `error` */
-    int64_t n_lookups;
-    bool (*run_others)(void *user); /* NULL: the engine thread sleeps while it waits */
-    void *others;
-    int64_t alone_until_ns; /* the others are not run before: the disk waited for them */
-
-    weir_worker worker;
-    int64_t filled, emptied; /* (lock) buffers since the step began */
-    int64_t full_since_ns; /* (lock) valid while all buffers are filled */
-    /* (lock) is_reading: the step's reads are not done; is_stopped: they are no longer needed. */
-    bool is_reading, is_stopped;
-    weir_error error; /* (lock) the first error of the step */
-};
-
 /* ---- opening --------------------------------------------------------------------------------- */
-static int64_t blocks_of(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
-
 static size_t place_arrays(weir_kv_prefetch *s, int32_t segments, char *base)
 {
     weir_arrays arrays = { .base = base };
@@ -94,24 +24,24 @@ static size_t place_arrays(weir_kv_prefetch *s, int32_t segments, char *base)
     WEIR_ARRAYS_PLACE(&arrays, s->cold, segments * s->sizes.stride);
     WEIR_ARRAYS_PLACE(&arrays, s->n_cold, segments);
     WEIR_ARRAYS_PLACE(&arrays, s->failed, segments);
-    WEIR_ARRAYS_PLACE(&arrays, s->bad, BUFFERS * s->sizes.blocks);
+    WEIR_ARRAYS_PLACE(&arrays, s->bad, KV_PREFETCH_BUFFERS * s->sizes.blocks);
     return arrays.bytes;
 }
 
-static sizes measure(const weir_kv_spec *spec, int32_t segments)
+static kv_prefetch_sizes measure(const weir_kv_spec *spec, int32_t segments)
 {
-    sizes s = { .stride = blocks_of(spec->max_rows) };
+    kv_prefetch_sizes s = { .stride = kv_prefetch_blocks(spec->max_rows) };
     size_t largest = 0; /* of one layer of a block */
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const size_t bytes = weir_kv_layer_stride(spec, layer);
         if (bytes > largest) largest = bytes;
     }
-    s.blocks = SPLIT_BLOCKS;
+    s.blocks = KV_SPLIT_BLOCKS;
     while ((size_t)s.blocks * largest < (spec->has_device ? DEVICE_BUFFER_BYTES : BUFFER_BYTES))
-        s.blocks += SPLIT_BLOCKS;
+        s.blocks += KV_SPLIT_BLOCKS;
     if (s.blocks > s.stride) s.blocks = s.stride;
     s.buffer = (size_t)s.blocks * largest;
-    s.near_bytes = WEIR_LOWER_TIER_ALIGNMENT + BUFFERS * s.buffer;
+    s.near_bytes = WEIR_LOWER_TIER_ALIGNMENT + KV_PREFETCH_BUFFERS * s.buffer;
     weir_kv_prefetch none = { .spec = *spec, .sizes = s };
     s.bytes = place_arrays(&none, segments, NULL);
     return s;
@@ -144,8 +74,6 @@ static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
     (void)place_arrays(s, limits->segments, s->memory);
 }
 
-static void *read_ahead(void *user);
-
 weir_status weir_kv_prefetch_open(
     weir_kv_prefetch **out, const weir_kv_spec *spec, const weir_kv_prefetch_limits *limits,
     weir_ledger *ledger, weir_error *error
@@ -171,7 +99,7 @@ weir_status weir_kv_prefetch_open(
         );
     if (status == WEIR_OK) {
         lay_out(s, limits);
-        status = weir_worker_open(&s->worker, read_ahead, s, "reads KV pages", error);
+        status = weir_worker_open(&s->worker, kv_prefetch_read, s, "reads KV pages", error);
     }
     if (status != WEIR_OK)
         weir_kv_prefetch_close(s);
@@ -193,177 +121,23 @@ void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
     weir_ledger_free(prefetch->ledger, prefetch, WEIR_ACCOUNT_ACTIVATIONS, sizeof *prefetch);
 }
 
-/* ---- the order of reading, the same for both threads ----------------------------------------- */
-static const cold_block *cold_of(const weir_kv_prefetch *s, int32_t segment)
-{
-    return s->cold + segment * s->sizes.stride;
-}
-
+/* ---- the engine thread ----------------------------------------------------------------------- */
 /* Finds the step's cold blocks. Nothing moves before it ends, so one look at each block will do for
  * all layers. */
 static void find_cold(weir_kv_prefetch *s, int32_t segment)
 {
     const weir_kv_view *const view = &s->views[segment];
-    cold_block *const cold = s->cold + segment * s->sizes.stride;
+    kv_cold_block *const cold = s->cold + segment * s->sizes.stride;
     int32_t n = 0, block = 0;
     for (; n < view->n_cold && block < view->end_cold; block++) {
         const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
-        if (place >= 0) cold[n++] = (cold_block){ .block = block, .place = place };
+        if (place >= 0) cold[n++] = (kv_cold_block){ .block = block, .place = place };
     }
     WEIR_ASSERT(n == view->n_cold);
     s->n_lookups += block;
     s->n_cold[segment] = n;
 }
 
-/* The number of its first cold block that is not before this one. */
-static int32_t first_cold_from(const weir_kv_prefetch *s, int32_t segment, int32_t block)
-{
-    const cold_block *const cold = cold_of(s, segment);
-    int32_t low = 0, high = s->n_cold[segment];
-    while (low < high) {
-        const int32_t middle = (low + high) / 2;
-        if (cold[middle].block < block)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static int32_t first_seen(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t layer)
-{
-    const int64_t window = s->spec.geometry[layer].window;
-    return window > 0 && view->n_past >= window ? (int32_t)(view->n_past - window + 1) : 0;
-}
-
-bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *s, int64_t layer, int32_t segment)
-{
-    const int32_t n = s->n_cold[segment];
-    return n > 0 && cold_of(s, segment)[n - 1].block >=
-                        first_seen(s, &s->views[segment], layer) / WEIR_PAGE_TOKENS;
-}
-
-/* As many splits from this one on as have cold blocks for one buffer, at least one. */
-static range range_from(
-    const weir_kv_prefetch *s, int64_t layer, int32_t segment, int32_t first_split
-)
-{
-    const weir_kv_view *const view = &s->views[segment];
-    const cold_block *const cold = cold_of(s, segment);
-    const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS,
-                  all = (int32_t)blocks_of(view->n_past + view->n_rows);
-    range r = { .first_split = first_split,
-                .end_split = first_split,
-                .first = first_split * SPLIT_BLOCKS };
-    if (r.first < seen) r.first = seen;
-    r.end = r.first;
-    r.first_cold = first_cold_from(s, segment, r.first);
-    while (!r.is_last) {
-        const int32_t past = (r.end_split + 1) * SPLIT_BLOCKS, end = past < all ? past : all;
-        int32_t n_cold = r.n_cold;
-        while (r.first_cold + n_cold < s->n_cold[segment] && cold[r.first_cold + n_cold].block < end
-        )
-            n_cold++;
-        if (r.end_split > first_split && n_cold > s->sizes.blocks) break;
-        r.n_cold = n_cold;
-        r.end_split++;
-        if (r.end < end) r.end = end;
-        r.is_last = past >= all;
-    }
-    return r;
-}
-
-/* ---- the reading thread ---------------------------------------------------------------------- */
-/* Consecutive blocks in the file are one read. */
-static void fill(
-    weir_kv_prefetch *s, int64_t layer, const cold_block *cold, int32_t n_cold, char *buffer,
-    bool *bad
-)
-{
-    const size_t bytes = weir_kv_layer_stride(&s->spec, layer);
-    weir_error error;
-    for (int32_t n = 0, run = 0; n < n_cold; n += run) {
-        const int32_t place = cold[n].place;
-        for (run = 1; n + run < n_cold && cold[n + run].place == place + run;) run++;
-        char *const at = buffer + (size_t)n * bytes;
-        const bool failed =
-            weir_lower_tier_read_async(
-                weir_kv_store_lower_tier(s->store), place, layer, 0, at, (size_t)run * bytes, &error
-            ) != WEIR_OK;
-        for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
-        if (!failed) continue;
-        weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
-        weir_worker_lock(&s->worker);
-        if (s->error.code == WEIR_OK) s->error = error;
-        weir_worker_unlock(&s->worker);
-    }
-}
-
-/* Waits for a buffer, fills it and passes it on. Returns false if the step has ended. */
-static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r)
-{
-    weir_worker_lock(&s->worker);
-    while (s->filled - s->emptied == BUFFERS && !s->is_stopped) weir_worker_wait(&s->worker);
-    const int64_t index = s->filled % BUFFERS;
-    const bool is_wanted = !s->is_stopped;
-    weir_worker_unlock(&s->worker);
-    if (!is_wanted) return false;
-    if (s->device != NULL) weir_device_event_wait(s->device, (int)index);
-    fill(
-        s, layer, cold_of(s, segment) + r->first_cold, r->n_cold,
-        s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks
-    );
-    s->staged[index] =
-        (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
-    weir_worker_lock(&s->worker);
-    s->filled++;
-    s->full_since_ns = weir_clock_ns();
-    weir_worker_report(&s->worker);
-    weir_worker_unlock(&s->worker);
-    return true;
-}
-
-/* Reads a segment of a layer. Returns false if the step has ended. */
-static bool read_segment(weir_kv_prefetch *s, int64_t layer, int32_t segment)
-{
-    range r = { .is_last = !weir_kv_prefetch_is_cold(s, layer, segment) };
-    while (!r.is_last) {
-        r = range_from(s, layer, segment, r.end_split);
-        if (r.n_cold > 0 && !stage(s, layer, segment, &r)) return false;
-    }
-    return true;
-}
-
-static void read_step(weir_kv_prefetch *s)
-{
-    for (const weir_kv_reader *r = s->readers; r < s->readers + s->n_readers; r++) {
-        for (int32_t i = 0; i < s->n_views; i++)
-            if (!read_segment(s, r->layer, i)) return;
-        for (int32_t i = 0; i < s->n_views; i++)
-            if (s->views[i].is_reread && r->is_watched && !read_segment(s, r->layer, i)) return;
-    }
-}
-
-static void *read_ahead(void *user)
-{
-    weir_kv_prefetch *const s = user;
-    weir_worker_lock(&s->worker);
-    while (!s->worker.is_closing) {
-        if (!s->is_reading) {
-            weir_worker_wait(&s->worker);
-            continue;
-        }
-        weir_worker_unlock(&s->worker);
-        read_step(s);
-        weir_worker_lock(&s->worker);
-        s->is_reading = false;
-        weir_worker_wake(&s->worker);
-    }
-    weir_worker_unlock(&s->worker);
-    return NULL;
-}
-
-/* ---- the engine thread ----------------------------------------------------------------------- */
 weir_kv_view *weir_kv_prefetch_views(const weir_kv_prefetch *s) { return s->views; }
 
 bool weir_kv_prefetch_begin(weir_kv_prefetch *s, weir_kv_store *store, int32_t n_views)
@@ -412,13 +186,13 @@ void weir_kv_prefetch_end(weir_kv_prefetch *s)
 /* Sets the table's entries for the blocks of the range: where they are, or where they were read
  * to. */
 static void point(
-    weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r, char *buffer,
+    weir_kv_prefetch *s, int64_t layer, int32_t segment, const kv_prefetch_span *r, char *buffer,
     const bool *bad
 )
 {
     const weir_kv_view *const view = &s->views[segment];
     const weir_kv_geometry *const g = &s->spec.geometry[layer];
-    const cold_block *const cold = cold_of(s, segment) + r->first_cold;
+    const kv_cold_block *const cold = kv_cold_of(s, segment) + r->first_cold;
     const size_t bytes = weir_kv_page_stride(&s->spec, layer);
     for (int64_t h = 0; h < g->n_heads; h++)
         memcpy(
@@ -457,7 +231,7 @@ static bool run_others(weir_kv_prefetch *s)
     kv_attend(s->store, NULL, 0);
     const int64_t end = weir_clock_ns();
     weir_worker_lock(&s->worker);
-    const bool is_full = s->filled - s->emptied == BUFFERS;
+    const bool is_full = s->filled - s->emptied == KV_PREFETCH_BUFFERS;
     const int64_t since = s->full_since_ns > begin ? s->full_since_ns : begin;
     s->alone_until_ns = any && is_full && end > since ? 2 * end - since : end;
     return any;
@@ -479,12 +253,12 @@ static void wait_for_buffer(weir_kv_prefetch *s)
 void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment, weir_kv_range *out)
 {
     int64_t index = 0;
-    s->taken = range_from(s, layer, segment, s->next_split);
+    s->taken = kv_prefetch_next(s, layer, segment, s->next_split);
     s->next_split = s->taken.is_last ? 0 : s->taken.end_split;
     if (s->taken.n_cold > 0) {
         wait_for_buffer(s);
-        index = s->emptied % BUFFERS;
-        const staged_for *const staged = &s->staged[index];
+        index = s->emptied % KV_PREFETCH_BUFFERS;
+        const kv_staged_for *const staged = &s->staged[index];
         WEIR_ASSERT(
             staged->layer == layer && staged->segment == segment &&
             staged->first_split == s->taken.first_split
@@ -505,7 +279,8 @@ void weir_kv_prefetch_give(weir_kv_prefetch *s)
 {
     if (s->taken.n_cold == 0) return;
     /* Only this thread writes it. */
-    if (s->device != NULL) weir_device_event_record(s->device, (int)(s->emptied % BUFFERS));
+    if (s->device != NULL)
+        weir_device_event_record(s->device, (int)(s->emptied % KV_PREFETCH_BUFFERS));
     weir_worker_lock(&s->worker);
     s->emptied++;
     weir_worker_wake(&s->worker);
