@@ -147,8 +147,7 @@ void check_rows(
     const weir_kv_geometry &g = kv->geometry;
     const int64_t rotary = open.shape().rotary_dim,
                   pairs = kv->rope == WEIR_ROPE_PAIRS ? rotary : 0;
-    const std::vector<float> keys = last_rows(*c, when, "k", layer, read_cache(open, g, true)),
-                             values = last_rows(*c, when, "v", layer, read_cache(open, g, false));
+    const std::vector<float> keys = read_cache(open, g, true);
     const auto compare = [&](const char *what, const std::vector<float> &got) {
         c->want.compare(c->check, format("%s.%s.%d", when.c_str(), what, layer), got, how);
     };
@@ -161,8 +160,8 @@ void check_rows(
         );
         return;
     }
-    compare("k", dims_of(keys, g.key_dim, 0, g.key_dim, pairs));
-    compare("v", values);
+    compare("k", dims_of(last_rows(*c, when, "k", layer, keys), g.key_dim, 0, g.key_dim, pairs));
+    compare("v", last_rows(*c, when, "v", layer, read_cache(open, g, false)));
 }
 
 /* States and caches of every layer, under the names prompt.* or decode.*. */
