@@ -222,7 +222,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{ "tq", "q8_0", 1100, 2, 64 }, Case{ "qwen3", "kivi4", 1100, 2, 100 },
         Case{ "deepseek3", "f16", 1500, 3 }, Case{ "deepseek3", "int8", 1100, 2 },
         Case{ "deepseek3", "f16", 1100, 2, 64 }, Case{ "differential", "f16", 1500, 3 },
-        Case{ "differential", "kivi4/turbo3", 1100, 2 }
+        Case{ "differential", "kivi4/turbo3", 1100, 2 },
+        Case{ "../families/gemma4", "f16", 1500, 3 },
+        Case{ "../families/gemma4", "fp8_e4m3", 1100, 2, 64 },
+        Case{ "../families/gemma4-moe", "int8", 1100, 2 },
+        Case{ "../families/kimi-linear", "q8_0", 1100, 2 }
     )
 );
 
