@@ -45,6 +45,8 @@ const Case cases[] = {
     { "deepseek3", "int8", "scissorhands", "recent=16,every=16,history=64" },
     { "windowed", "f32", "h2o", "sinks=2,recent=16,every=16", 0,
       32 }, /* its first layer keeps every row */
+    { "../families/gemma4", "f32", "h2o", "sinks=2,recent=16,every=16", 0, 44 },
+    { "../families/kimi-linear", "q8_0", "h2o", "sinks=2,recent=16,every=16" },
 };
 
 constexpr int n_sequences = 3, n_prompt = 1120, n_answer = 24, piece = 42, chunk = 128,
@@ -72,6 +74,7 @@ class PolicyTiers : public ::testing::Test {
                       "batch.max_sequences=3",
                       "kv.reuse=off",
                       "kv.tiers.hot=1",
+                      "kv.full_windows=true",
                       std::string("kv.format=") + c.format,
                       "kv.wide_sinks=" + std::to_string(c.n_sinks),
                       std::string("kv.policy.name=") + c.policy,

@@ -154,6 +154,7 @@ TEST_F(Speculation, SameBitsOfAttentionModels)
     check("qwen3");
     check("mistral");
     check("deepseek3");
+    check("../families/gemma4");
 }
 
 TEST_F(Speculation, SameBitsOfHybridModels)
