@@ -8,8 +8,10 @@
 #include "engine/cli/progress.h"
 #include "engine/engine_parts.h"
 #include "engine/kv/pool/sequence.h"
+#include "engine/kv/pool/store.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/kv/tiers/residency.h"
+#include "engine/model/model.h"
 #include "engine/schedule/evaluate.h"
 #include "offload/bandwidth.h"
 #include "offload/ledger.h"
@@ -195,12 +197,28 @@ static weir_status measure_decode(
     return WEIR_OK;
 }
 
+/* How often a step reads what a token's rows take: layers that share rows read them again. */
+static double reads_of_rows(const weir_engine *engine)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine));
+    size_t held = 0, read = 0;
+    int64_t n;
+    const weir_kv_reader *const readers = weir_model_kv_readers(weir_engine_model(engine), &n);
+    for (int64_t i = 0; i < spec->n_layers; i++)
+        held += weir_kv_page_stride(spec, i) * (size_t)spec->geometry[i].n_heads;
+    for (int64_t i = 0; i < n; i++)
+        read += weir_kv_page_stride(spec, readers[i].layer) *
+                (size_t)spec->geometry[readers[i].layer].n_heads;
+    return held > 0 ? (double)read / (double)held : 1.0;
+}
+
 static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
     const int64_t sinks = rows < plan->facts.sink_tokens ? rows : plan->facts.sink_tokens;
-    return (size_t)(plan->facts.kv_bytes_per_sink * sinks +
-                    plan->facts.kv_bytes_per_token * (rows - sinks));
+    return (size_t)(reads_of_rows(engine) *
+                    (double)(plan->facts.kv_bytes_per_sink * sinks +
+                             plan->facts.kv_bytes_per_token * (rows - sinks)));
 }
 
 weir_status weir_bench_bandwidth(weir_bandwidth *out, const weir_engine *engine, weir_error *error)

@@ -35,6 +35,19 @@ void expect_rate(const json_t *row, const char *name)
     EXPECT_LE(median, most) << name;
 }
 
+/* One layer of Gemma 4 keeps all rows, 256 bytes a token, and the last one reads them again. */
+TEST(Bench, RowsThatLayersShareAreReadByEach)
+{
+    const Outcome o =
+        run({ "bench", "--model", "tests/golden/families/gemma4/gemma4-f16.gguf", "--depth", "320",
+              "--gen", "2", "--repeat", "1", "--synthetic-kv", "--set", "kernels.threads=1",
+              "--set", "memory.host=128MiB", "--json" });
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Json got(o.out);
+    const json_t *const row = json_array_get(got.at("rows"), 0);
+    EXPECT_EQ(json_number_value(json_object_get(row, "kv_bytes")), 2 * 256 * 321) << o.out;
+}
+
 TEST(BenchPolicies, EachIsMeasuredNextToAPlainCache)
 {
     const Outcome o = bench(
