@@ -241,6 +241,23 @@ static weir_status check_masks(const checker *c, const weir_toml_node *node)
     return WEIR_OK;
 }
 
+/* A list must be in the containers that the first one is in. */
+static weir_status check_like_first(
+    const checker *c, const weir_toml_node *first, const weir_toml_node *list
+)
+{
+    static const char *const containers[] = { "gguf", "hf" };
+    char at[2 * TEXT_LENGTH];
+    for (size_t i = 0; i < sizeof containers / sizeof containers[0]; i++)
+        if ((weir_toml_get(first, containers[i]) != NULL) !=
+            (weir_toml_get(list, containers[i]) != NULL))
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s %s: all lists have it, or none",
+                arch_place(at, list, "layers] [lists"), containers[i]
+            );
+    return WEIR_OK;
+}
+
 static weir_status check_lists(const checker *c, const weir_toml_node *node)
 {
     const size_t n = weir_toml_type_of(node) == WEIR_TOML_ARRAY ? weir_toml_size(node) : 0;
@@ -254,6 +271,7 @@ static weir_status check_lists(const checker *c, const weir_toml_node *node)
         const weir_toml_node *const list = weir_toml_at(node, i, NULL);
         WEIR_TRY(arch_check_members(c, list, "layers] [lists", list_keys));
         WEIR_TRY(check_names_block(c, weir_toml_get(list, "set")));
+        WEIR_TRY(check_like_first(c, weir_toml_at(node, 0, NULL), list));
     }
     return WEIR_OK;
 }

@@ -418,6 +418,10 @@ const Fault faults[] = {
       "unknown block 'gdn'; the nearest is 'attn'" },
     { "ListsWords", "pattern = [\"attn\"]", "pattern = [\"attn\"]\nlists = [{ hf = \"l\" }]",
       "set is missing" },
+    { "ListsOfOtherContainers", "pattern = [\"attn\"]",
+      "pattern = [\"attn\"]\nlists = [{ hf = \"l\", set = \"attn\" }, { gguf = \"m\", set = "
+      "\"attn\" }]",
+      "gguf: all lists have it, or none" },
     { "ListsEmpty", "pattern = [\"attn\"]", "pattern = [\"attn\"]\nlists = []",
       "must be a list of 1 to 64 tables" },
     { "ListsAsTable", "pattern = [\"attn\"]",
