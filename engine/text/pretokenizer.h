@@ -52,7 +52,8 @@ typedef struct weir_pretokenizer_kind {
 } weir_pretokenizer_kind;
 const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL: unknown */
 const weir_pretokenizer_kind *weir_pretokenizer_at(size_t index); /* NULL: past the last */
-extern const char *const weir_pretokenizer_names; /* the known names, for error messages */
+/* The known names, for messages; the caller frees it. */
+weir_buffer weir_pretokenizer_list_known(void);
 extern const char *const weir_pattern_gpt2;
 
 /* State for matching in one thread, whose tracker is charged for PCRE2's backtracking. Must not be

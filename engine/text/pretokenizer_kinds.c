@@ -31,6 +31,8 @@
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" CONTRACTIONS "?" \
     "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" CONTRACTIONS "?" \
     "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
+#define SEED_CODER \
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACES
 /* Kimi intersects sets with [^\p{Han}], which look-ahead says too. */
 #define NOT_HAN      "(?:(?!\\p{Han})"
 #define KIMI_K2 \
@@ -62,38 +64,61 @@
 
 const char *const weir_pattern_gpt2 = GPT2;
 
+/* NFC is given where the models are known to apply it; llama.cpp never does. The first name of a
+ * split is the one that is written. */
+#define LIKE_LLAMA3(name) { name, { LLAMA3 }, .ignore_merges = true, .add_bos = true }
+#define LIKE_GPT2(name)   { name, { GPT2 }, .nfc = false }
+#define LIKE_SMOLLM(name) { name, { "\\p{N}", GPT2 }, .nfc = false }
+#define LIKE_GPT4O(name)  { name, { GPT4O }, .nfc = false }
+#define LIKE_DEEPSEEK_V3(name) \
+    { name, \
+      { "\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+", \
+        DEEPSEEK_V3 }, .nfc = false }
 static const weir_pretokenizer_kind kinds[] = {
     { "qwen2",            { QWEN2 },  .nfc = true },
     { "deepseek-r1-qwen", { QWEN2 },  .nfc = true },
+    { "f2llmv2",          { QWEN2 },  .nfc = true },
     { "qwen35",           { QWEN35 }, .nfc = true },
-    { "llama-bpe",        { LLAMA3 }, .ignore_merges = true, .add_bos = true },
-    { "llama3",           { LLAMA3 }, .ignore_merges = true, .add_bos = true },
-    { "llama-v3",         { LLAMA3 }, .ignore_merges = true, .add_bos = true },
-    { "lfm2",             { LLAMA3 }, .ignore_merges = true, .add_bos = true },
+    { "stablelm2",        { QWEN2 }, .nfc = false },
+    { "hunyuan",          { QWEN2 }, .nfc = false },
+    { "solar-open",       { QWEN2 }, .nfc = false },
+    { "megrez",           { QWEN2 }, .nfc = false },
+    { "kormo",            { QWEN2 }, .nfc = false },
+    { "grok-2",           { QWEN2 }, .nfc = false },
+    LIKE_LLAMA3("llama-bpe"), LIKE_LLAMA3("llama3"), LIKE_LLAMA3("llama-v3"),
+    LIKE_LLAMA3("lfm2"), LIKE_LLAMA3("pixtral"), LIKE_LLAMA3("falcon3"),
+    LIKE_LLAMA3("falcon-h1"), LIKE_LLAMA3("midm-2.0"), LIKE_LLAMA3("jina-v5-nano"),
     { "smaug-bpe",        { LLAMA3 }, .nfc = false },
     { "dbrx",             { LLAMA3 }, .nfc = false },
     { "glm4",             { LLAMA3 }, .nfc = false },
     { "chatglm-bpe",      { LLAMA3 }, .nfc = false },
-    { "gpt-2",            { GPT2 }, .nfc = false },
-    { "smollm",           { "\\p{N}", GPT2 }, .nfc = false },
-    { "refact",           { "\\p{N}", GPT2 }, .nfc = false },
-    { "gpt-4o",           { GPT4O }, .nfc = false },
-    { "minimax-m2",       { GPT4O }, .nfc = false },
+    { "glm5",             { LLAMA3 }, .ignore_merges = true },
+    LIKE_GPT2("gpt-2"), LIKE_GPT2("phi-2"), LIKE_GPT2("gigachat"), LIKE_GPT2("a.x-4.0"),
+    LIKE_GPT2("mellum"), LIKE_GPT2("exaone4"), LIKE_GPT2("mpt"), LIKE_GPT2("olmo"),
+    LIKE_GPT2("jais"), LIKE_GPT2("trillion"), LIKE_GPT2("granite-docling"),
+    LIKE_SMOLLM("smollm"), LIKE_SMOLLM("refact"), LIKE_SMOLLM("starcoder"),
+    LIKE_SMOLLM("command-r"), LIKE_SMOLLM("codeshell"), LIKE_SMOLLM("exaone"),
+    LIKE_SMOLLM("minerva-7b"), LIKE_SMOLLM("mellum2"),
+    LIKE_GPT4O("gpt-4o"), LIKE_GPT4O("minimax-m2"), LIKE_GPT4O("llama4"),
+    LIKE_GPT4O("kanana2"), LIKE_GPT4O("talkie"),
+    { "seed-coder",       { SEED_CODER }, .nfc = false },
     { "kimi-k2",          { KIMI_K2 }, .nfc = false },
     { "tekken",           { TEKKEN }, .ignore_merges = true, .add_bos = true },
-    { "deepseek-v3",
-      { "\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
-        DEEPSEEK_V3 }, .nfc = false },
+    LIKE_DEEPSEEK_V3("deepseek-v3"), LIKE_DEEPSEEK_V3("hunyuan-dense"),
+    LIKE_DEEPSEEK_V3("joyai-llm"), LIKE_DEEPSEEK_V3("hy_v4"),
     { "deepseek-llm",
       { "[\\r\\n]", "\\s?[" CASED_LETTERS "]+", "\\s?[" PUNCTUATION "]+", "\\s+$",
         "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}" }, .nfc = false },
 };
 /* clang-format on */
 
-const char *const weir_pretokenizer_names =
-    "qwen2, deepseek-r1-qwen, qwen35, llama-bpe, llama3, llama-v3, lfm2, smaug-bpe, dbrx, glm4, "
-    "chatglm-bpe, gpt-2, smollm, refact, gpt-4o, minimax-m2, kimi-k2, tekken, deepseek-v3, "
-    "deepseek-llm";
+weir_buffer weir_pretokenizer_list_known(void)
+{
+    weir_buffer known = { 0 };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        (void)!weir_buffer_format(&known, "%s%s", i > 0 ? ", " : "", kinds[i].name);
+    return known;
+}
 
 const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name)
 {

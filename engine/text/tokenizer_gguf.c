@@ -124,6 +124,17 @@ static weir_status load_merges(const weir_gguf_loader *loader)
     return WEIR_OK;
 }
 
+static weir_status unknown_pretokenizer(const weir_gguf_loader *loader, const char *name)
+{
+    weir_buffer known = weir_pretokenizer_list_known();
+    const weir_status status = weir_error_set(
+        loader->error, WEIR_EUNSUPPORTED, KEY "pre is '%.64s'; known are %s", name,
+        known.data != NULL ? known.data : "others"
+    );
+    weir_buffer_free(&known);
+    return status;
+}
+
 /* *add_bos: what the name implies if the file does not say. */
 static weir_status load_pretokenizer(const weir_gguf_loader *loader, bool *add_bos)
 {
@@ -135,11 +146,7 @@ static weir_status load_pretokenizer(const weir_gguf_loader *loader, bool *add_b
         );
     WEIR_TRY(weir_gguf_string(loader, KEY "pre", &name));
     const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name.string);
-    if (kind == NULL)
-        return weir_error_set(
-            loader->error, WEIR_EUNSUPPORTED, KEY "pre is '%.64s'; known are %s", name.string,
-            weir_pretokenizer_names
-        );
+    if (kind == NULL) return unknown_pretokenizer(loader, name.string);
     for (size_t i = 0;
          i < sizeof kind->patterns / sizeof kind->patterns[0] && kind->patterns[i] != NULL; i++)
         WEIR_TRY(weir_pretokenizer_add(

@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, PublishedPattern,
     testing::Values(
         "qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "tekken", "deepseek-v3", "deepseek-llm",
-        "gpt-4o", "kimi-k2"
+        "gpt-4o", "kimi-k2", "seed-coder"
     ),
     [](const auto &info) {
         std::string name = info.param;
@@ -211,6 +211,153 @@ TEST(Pretokenizer, NamesOfGgufCutAsTheirModelsDo)
         EXPECT_EQ(pieces_of(kind, text), pieces_of("llama-bpe", text)) << kind;
     EXPECT_EQ(pieces_of("refact", text), pieces_of("smollm", text));
     EXPECT_EQ(weir_pretokenizer_find("llama-bp"), nullptr);
+}
+
+struct Name {
+    const char *name;
+    const char *like; /* cuts as this one; NULL: not known */
+    const char *why_not = nullptr;
+};
+
+const char *const encoder = "of text encoders, which no architecture here is";
+const char *const pieces = "of vocabularies of pieces, whose model says how they are cut";
+const char *const other = "a split of its own, of models that no architecture here covers";
+
+/* The names of tokenizer.ggml.pre that llama.cpp knows (src/llama-vocab.cpp). */
+const Name names[] = {
+    { "default", nullptr, "says that the converter did not know the split" },
+    { "minicpm5", nullptr, other },
+    { "llama3", "llama-bpe" },
+    { "llama-v3", "llama-bpe" },
+    { "llama-bpe", "llama-bpe" },
+    { "falcon3", "llama-bpe" },
+    { "falcon-h1", "llama-bpe" },
+    { "pixtral", "llama-bpe" },
+    { "midm-2.0", "llama-bpe" },
+    { "lfm2", "llama-bpe" },
+    { "jina-v5-nano", "llama-bpe" },
+    { "deepseek-llm", "deepseek-llm" },
+    { "deepseek-coder", nullptr, other },
+    { "deepseek-v3", "deepseek-v3" },
+    { "spark2_5", nullptr, other },
+    { "youtu", nullptr, other },
+    { "falcon", nullptr, other },
+    { "mpt", "gpt-2" },
+    { "starcoder", "smollm" },
+    { "gpt-2", "gpt-2" },
+    { "phi-2", "gpt-2" },
+    { "jina-es", nullptr, encoder },
+    { "jina-de", nullptr, encoder },
+    { "gigachat", "gpt-2" },
+    { "jina-v2-es", nullptr, encoder },
+    { "jina-v2-de", nullptr, encoder },
+    { "a.x-4.0", "gpt-2" },
+    { "mellum", "gpt-2" },
+    { "modern-bert", nullptr, encoder },
+    { "jais-2", nullptr, other },
+    { "gemma4", nullptr, pieces },
+    { "granite-embed-multi-311m", nullptr, encoder },
+    { "sarvam-moe", nullptr, pieces },
+    { "jina-v1-en", nullptr, encoder },
+    { "jina-v2-code", nullptr, encoder },
+    { "roberta-bpe", nullptr, encoder },
+    { "whitespace", nullptr, encoder },
+    { "refact", "smollm" },
+    { "command-r", "smollm" },
+    { "qwen2", "qwen2" },
+    { "deepseek-r1-qwen", "qwen2" },
+    { "kormo", "qwen2" },
+    { "f2llmv2", "qwen2" },
+    { "qwen35", "qwen35" },
+    { "stablelm2", "qwen2" },
+    { "olmo", "gpt-2" },
+    { "dbrx", "llama-bpe" },
+    { "smaug-bpe", "llama-bpe" },
+    { "poro-chat", nullptr, other },
+    { "chatglm-bpe", "llama-bpe" },
+    { "glm4", "llama-bpe" },
+    { "glm5", "llama-bpe" },
+    { "viking", nullptr, other },
+    { "jais", "gpt-2" },
+    { "tekken", "tekken" },
+    { "smollm", "smollm" },
+    { "codeshell", "smollm" },
+    { "bloom", nullptr, other },
+    { "gpt3-finnish", nullptr, other },
+    { "exaone", "smollm" },
+    { "exaone4", "gpt-2" },
+    { "exaone-moe", nullptr, other },
+    { "chameleon", nullptr, other },
+    { "minerva-7b", "smollm" },
+    { "megrez", "qwen2" },
+    { "gpt-4o", "gpt-4o" },
+    { "llama4", "gpt-4o" },
+    { "kanana2", "gpt-4o" },
+    { "talkie", "gpt-4o" },
+    { "granite-embed-multi-97m", nullptr, encoder },
+    { "tiny_aya", nullptr, other },
+    { "cohere2moe", nullptr, other },
+    { "superbpe", nullptr, other },
+    { "trillion", "gpt-2" },
+    { "granite-docling", "gpt-2" },
+    { "bailingmoe", nullptr, other },
+    { "bailingmoe2", nullptr, other },
+    { "llada-moe", nullptr, other },
+    { "seed-coder", "seed-coder" },
+    { "hunyuan", "qwen2" },
+    { "hunyuan-dense", "deepseek-v3" },
+    { "hy_v4", "deepseek-v3" },
+    { "joyai-llm", "deepseek-v3" },
+    { "kimi-k2", "kimi-k2" },
+    { "ufakzeka", nullptr, other },
+    { "grok-2", "qwen2" },
+    { "afmoe", nullptr, other },
+    { "laguna", nullptr, other },
+    { "minimax-m2", "gpt-4o" },
+    { "solar-open", "qwen2" },
+    { "mellum2", "smollm" },
+};
+
+bool is_same_split(const weir_pretokenizer_kind *a, const weir_pretokenizer_kind *b)
+{
+    for (int i = 0; i < 6; i++) {
+        const bool ends = a->patterns[i] == nullptr || b->patterns[i] == nullptr;
+        if (ends) return a->patterns[i] == b->patterns[i];
+        if (strcmp(a->patterns[i], b->patterns[i]) != 0) return false;
+    }
+    return true;
+}
+
+TEST(Pretokenizer, EveryNameOfLlamaCppIsKnownOrHasAReason)
+{
+    size_t n_known = 0, n_kinds = 0;
+    for (const Name &name : names) {
+        const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name.name);
+        EXPECT_EQ(kind != nullptr, name.like != nullptr) << name.name;
+        EXPECT_NE(name.like != nullptr, name.why_not != nullptr) << name.name;
+        if (kind == nullptr || name.like == nullptr) continue;
+        n_known++;
+        EXPECT_TRUE(is_same_split(kind, weir_pretokenizer_find(name.like))) << name.name;
+    }
+    while (weir_pretokenizer_at(n_kinds) != nullptr) n_kinds++;
+    EXPECT_EQ(n_known, n_kinds) << "a name that llama.cpp does not know";
+    EXPECT_EQ(sizeof names / sizeof names[0], 91U);
+}
+
+/* What the name implies besides the split, as llama.cpp has it. */
+TEST(Pretokenizer, LikeLlama3MeansItsMergesAndItsFirstToken)
+{
+    for (const char *name : { "pixtral", "falcon3", "falcon-h1", "midm-2.0" }) {
+        const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name);
+        ASSERT_NE(kind, nullptr) << name;
+        EXPECT_TRUE(kind->add_bos && kind->ignore_merges) << name;
+    }
+}
+
+TEST(Pretokenizer, SeedCoderLeavesLineEndsToTheNextPiece)
+{
+    EXPECT_EQ(pieces_of("seed-coder", "a!\n 12"), "a|!|\n| |1|2|");
+    EXPECT_EQ(pieces_of("qwen2", "a!\n 12"), "a|!\n| |1|2|");
 }
 
 TEST(Pretokenizer, ATextPastItsTimeIsRefusedAndTheNextOneIsCut)
