@@ -13,11 +13,9 @@ static const member arch_keys[] = {
     { "skip", FORM_LIST, DIFFERS },    { "when", FORM_TABLE, ONCE },
     { "written_as", FORM_TEXT, ONCE }, { 0 }
 };
-static const member when_keys[] = { { "gguf", FORM_TEXT, ONCE },
-                                    { "hf", FORM_TEXT, ONCE },
-                                    { "above", FORM_NUMBER, ONCE },
-                                    { "gguf_tensor", FORM_TEXT, ONCE },
-                                    { 0 } };
+static const member when_keys[] = { { "gguf", FORM_TEXT, ONCE },        { "hf", FORM_TEXT, ONCE },
+                                    { "above", FORM_NUMBER, ONCE },     { "is", FORM_TEXT, ONCE },
+                                    { "gguf_tensor", FORM_TEXT, ONCE }, { 0 } };
 static const member shape_keys[] = {
     { "gguf", FORM_NAMES, ONCE },      { "gguf_minus", FORM_NAMES, ONCE },
     { "gguf_over", FORM_NAMES, ONCE }, { "gguf_times", FORM_TEXT, ONCE },
@@ -35,9 +33,9 @@ static const member mask_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                     { "set", FORM_TEXT, NEEDED },
                                     { "unset", FORM_TEXT, ONCE },
                                     { 0 } };
-static const member list_keys[] = {
-    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "set", FORM_TEXT, NEEDED }, { 0 }
-};
+static const member list_keys[] = { { "gguf", FORM_TEXT, ONCE },      { "hf", FORM_TEXT, ONCE },
+                                    { "set", FORM_TEXT, NEEDED },     { "others", FORM_TEXT, ONCE },
+                                    { "from_zero", FORM_FLAG, ONCE }, { 0 } };
 static const member types_keys[] = {
     { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 }
 };
@@ -272,6 +270,12 @@ static weir_status check_lists(const checker *c, const weir_toml_node *node)
         WEIR_TRY(arch_check_members(c, list, "layers] [lists", list_keys));
         WEIR_TRY(check_names_block(c, weir_toml_get(list, "set")));
         WEIR_TRY(check_like_first(c, weir_toml_at(node, 0, NULL), list));
+        WEIR_TRY(check_names_block(c, weir_toml_get(list, "others")));
+        if (weir_toml_get(list, "others") != NULL && i + 1 < n)
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s others: only the last list has it",
+                arch_place(at, list, "layers] [lists")
+            );
     }
     return WEIR_OK;
 }
@@ -368,13 +372,16 @@ static weir_status check_when(const checker *c)
     const bool has_gguf = weir_toml_get(when, "gguf") != NULL,
                has_setting = has_gguf || weir_toml_get(when, "hf") != NULL,
                has_above = weir_toml_get(when, "above") != NULL,
+               has_is = weir_toml_get(when, "is") != NULL,
                has_tensor = weir_toml_get(when, "gguf_tensor") != NULL;
     const char *wrong = NULL;
     if (has_gguf && has_tensor)
         wrong = "has two conditions for GGUF: gguf and gguf_tensor";
-    else if (has_setting && !has_above)
+    else if (has_above && has_is)
+        wrong = "has two conditions for a setting: above and is";
+    else if (has_setting && !has_above && !has_is)
         wrong = "above is missing";
-    else if (!has_setting && (has_above || !has_tensor))
+    else if (!has_setting && (has_above || has_is || !has_tensor))
         wrong = "names no setting: add gguf = KEY or hf = PATH";
     if (wrong != NULL)
         return weir_error_set(

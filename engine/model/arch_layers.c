@@ -160,33 +160,37 @@ static weir_status layers_from_masks(
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
-/* The layers whose numbers, from 1, are in the list are of the block `set`. */
+/* The layers whose numbers are in the list are of the block `set`. Numbers are from 1, or 0 with
+ * `from_zero`. */
 static weir_status apply_list(
     const layer_list *list, int64_t n_layers, const char **names, weir_error *error
 )
 {
     if (list->meta.type != WEIR_META_ARRAY)
         return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a list", list->path, list->key);
+    bool from_zero = false;
+    (void)weir_toml_bool(weir_toml_get(list->rule, "from_zero"), &from_zero);
+    const int64_t first = from_zero ? 0 : 1, last = n_layers - 1 + first;
     for (size_t i = 0; i < list->meta.length; i++) {
         weir_meta element = { 0 };
         (void)weir_meta_at(&list->meta, i, &element);
-        if (element.type != WEIR_META_INT || element.integer < 1 || element.integer > n_layers)
+        if (element.type != WEIR_META_INT || element.integer < first || element.integer > last)
             return weir_error_set(
-                error, WEIR_EFORMAT, "%s: %s: entry %zu is no number of a layer, 1 to %lld",
-                list->path, list->key, i, (long long)n_layers
+                error, WEIR_EFORMAT, "%s: %s: entry %zu is no number of a layer, %lld to %lld",
+                list->path, list->key, i, (long long)first, (long long)last
             );
-        if (names[element.integer - 1] != NULL)
+        if (names[element.integer - first] != NULL)
             return weir_error_set(
                 error, WEIR_EFORMAT, "%s: %s: layer %lld has been listed before", list->path,
                 list->key, (long long)element.integer
             );
-        names[element.integer - 1] = rule_word(list->rule, "set");
+        names[element.integer - first] = rule_word(list->rule, "set");
     }
     return WEIR_OK;
 }
 
 /* *found: the checkpoint has the first list; then it must have all, and each layer must be in one
- * of them. */
+ * of them unless the last one names the others. */
 static weir_status layers_from_lists(
     const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
     const char **names, bool *found, weir_error *error
@@ -205,12 +209,15 @@ static weir_status layers_from_lists(
         WEIR_TRY(apply_list(&list, n_layers, names, error));
         *found = true;
     }
-    for (int64_t i = 0; *found && i < n_layers; i++)
+    const char *const others = *found ? rule_word(list.rule, "others") : NULL;
+    for (int64_t i = 0; *found && i < n_layers; i++) {
+        if (names[i] == NULL) names[i] = others;
         if (names[i] == NULL)
             return weir_error_set(
                 error, WEIR_EFORMAT, "%s: layer %lld is in no list of layers, %s is the last",
                 list.path, (long long)(i + 1), list.key
             );
+    }
     return WEIR_OK;
 }
 

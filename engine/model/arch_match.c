@@ -46,10 +46,11 @@ bool weir_arch_pattern_matches(const char *pattern, const char *name, int64_t n_
     return true;
 }
 
-/* `[arch] when` for a container: the setting must be above the number, or the file must have a
- * tensor of this name. */
+/* `[arch] when` for a container: the setting must be above the number or be the text, or the file
+ * must have a tensor of this name. */
 typedef struct condition {
     const char *key, *tensor; /* both NULL: no condition */
+    const char *is; /* NULL: a number above the next */
     double above;
 } condition;
 
@@ -62,6 +63,7 @@ static condition condition_of(const weir_arch *arch, weir_container container)
     if (when == NULL) return out;
     out.key = weir_toml_string(weir_toml_get(when, is_gguf ? "gguf" : "hf"), NULL);
     if (is_gguf) out.tensor = weir_toml_string(weir_toml_get(when, "gguf_tensor"), NULL);
+    out.is = weir_toml_string(weir_toml_get(when, "is"), NULL);
     (void)weir_toml_float(weir_toml_get(when, "above"), &out.above);
     return out;
 }
@@ -75,7 +77,7 @@ static bool has_tensor(const weir_tensor_directory *directory, const char *patte
     return false;
 }
 
-/* A missing setting is not above any number. */
+/* A missing setting is not above any number, and no text. */
 static bool is_true(const condition *c, const weir_tensor_directory *directory)
 {
     const char *const prefix = weir_arch_gguf_prefix(directory);
@@ -86,6 +88,9 @@ static bool is_true(const condition *c, const weir_tensor_directory *directory)
         full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", c->key
     );
     if (!weir_tensor_directory_meta(directory, full, &meta)) return false;
+    if (c->is != NULL)
+        return meta.type == WEIR_META_STRING && strlen(c->is) == meta.length &&
+               memcmp(c->is, meta.string, meta.length) == 0;
     switch (meta.type) {
     case WEIR_META_INT: return (double)meta.integer > c->above;
     case WEIR_META_FLOAT: return meta.number > c->above;
@@ -108,6 +113,8 @@ static weir_status no_arch(
         char what[300];
         if (c.tensor != NULL)
             (void)snprintf(what, sizeof what, "a tensor %s", c.tensor);
+        else if (c.is != NULL)
+            (void)snprintf(what, sizeof what, "%s = %s", c.key, c.is);
         else
             (void)snprintf(what, sizeof what, "%s above %g", c.key, c.above);
         return weir_error_set(

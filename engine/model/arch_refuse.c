@@ -71,6 +71,21 @@ static void show_value(weir_buffer *out, const weir_toml_node *node)
     }
 }
 
+static const char *setting_of(const weir_toml_node *rule, bool is_gguf)
+{
+    return weir_toml_string(weir_toml_get(rule, is_gguf ? "gguf" : "hf"), NULL);
+}
+
+/* True if a later rule is about the same setting: those of bases are before those of a file. */
+static bool is_replaced(const weir_toml_node *list, size_t index, const char *key, bool is_gguf)
+{
+    for (size_t i = index + 1; i < weir_toml_size(list); i++) {
+        const char *const other = setting_of(weir_toml_at(list, i, NULL), is_gguf);
+        if (other != NULL && strcmp(other, key) == 0) return true;
+    }
+    return false;
+}
+
 weir_status weir_arch_check_refusals(
     const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error
 )
@@ -82,12 +97,11 @@ weir_status weir_arch_check_refusals(
                                                                             weir_toml_get(
                                                                                 rule, "unless"
                                                                             );
-        const char *const key =
-            weir_toml_string(weir_toml_get(rule, prefix != NULL ? "gguf" : "hf"), NULL);
+        const char *const key = setting_of(rule, prefix != NULL);
         const char *const because = weir_toml_string(weir_toml_get(rule, "because"), NULL);
         char full[512], value[120], reason[256];
         weir_meta meta;
-        if (key == NULL) continue;
+        if (key == NULL || is_replaced(list, i, key, prefix != NULL)) continue;
         (void)snprintf(
             full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "",
             key

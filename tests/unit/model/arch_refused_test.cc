@@ -87,6 +87,10 @@ TEST_F(ArchBase, AConditionChoosesAmongThoseOfOneName)
     EXPECT_EQ(chosen("when = { hf = \"rms_norm_eps\", above = 1e-9 }"), "acme");
     EXPECT_EQ(chosen("when = { hf = \"hidden_act\", above = 0 }"), "qwen3") << "not a number";
     EXPECT_EQ(chosen("when = { hf = \"nothing\", above = -1 }"), "qwen3");
+    EXPECT_EQ(chosen("when = { hf = \"hidden_act\", is = \"silu\" }"), "acme");
+    EXPECT_EQ(chosen("when = { hf = \"hidden_act\", is = \"sil\" }"), "qwen3");
+    EXPECT_EQ(chosen("when = { hf = \"num_attention_heads\", is = \"4\" }"), "qwen3");
+    EXPECT_EQ(chosen("when = { hf = \"nothing\", is = \"silu\" }"), "qwen3");
     const char *const gguf = "when = { gguf = \"block_count\", above = 1 }";
     EXPECT_EQ(chosen(gguf), "qwen3") << "without a condition there, the first one is taken";
     EXPECT_EQ(chosen(gguf, "qwen3/qwen3-bf16.gguf"), "acme");
@@ -118,6 +122,11 @@ TEST_F(ArchBase, AConditionIsChecked)
     const std::string match = "match = { hf = [\"acme\"] }\n";
     EXPECT_EQ(says(match + "when = { hf = \"x\", above = 0 }"), "");
     EXPECT_SAYS(says(match + "when = { hf = \"x\" }"), "[arch] [when] above is missing");
+    EXPECT_EQ(says(match + "when = { hf = \"x\", is = \"y\" }"), "");
+    EXPECT_SAYS(
+        says(match + "when = { hf = \"x\", is = \"y\", above = 1 }"),
+        "has two conditions for a setting: above and is"
+    );
     EXPECT_SAYS(says(match + "when = { above = 0 }"), "names no setting: add gguf = KEY");
     EXPECT_SAYS(says(match + "when = 3"), "when: must be a table");
     EXPECT_SAYS(says(match + "when = { hf = \"x\", above = \"0\" }"), "above: must be a number");

@@ -1,0 +1,176 @@
+/* Checkpoints as they are published: settings and names of tensors that hubs have and the goldens
+ * do not. */
+#include "tests/unit/model/published_gguf.h"
+
+namespace published {
+namespace {
+
+/* ---- Gemma 2 --------------------------------------------------------------------------------- */
+const std::string gemma2_config =
+    std::string(R"("model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh",
+       "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 8, "sliding_window": 4,
+       "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "rms_norm_eps": 1e-6,
+       "attention_bias": false, "rope_theta": 10000.0, )") +
+    sizes;
+
+Arrays gemma2_tensors()
+{
+    Arrays out = llama_tensors(0.3f);
+    for (int i = 0; i < LAYERS; i++) {
+        const std::string layer = "model.layers." + std::to_string(i) + ".";
+        out[layer + "pre_feedforward_layernorm.weight"] = noise({ D }, 0.3f, 90 + i);
+        out[layer + "post_feedforward_layernorm.weight"] = noise({ D }, 0.3f, 95 + i);
+    }
+    return out;
+}
+
+TEST(Published, Gemma2HasTwoSettingsOfItsActivation)
+{
+    const Folder folder;
+    write_checkpoint(folder, gemma2_config, gemma2_tensors());
+    const std::vector<float> logits = logits_of(folder.path(), "gemma2");
+    const std::string both = "\"hidden_act\": \"gelu_pytorch_tanh\"";
+    write_checkpoint(
+        folder, with(gemma2_config, both, "\"hidden_act\": \"gelu\""), gemma2_tensors()
+    );
+    EXPECT_EQ(logits_of(folder.path(), "gemma2"), logits);
+    write_checkpoint(
+        folder, with(gemma2_config, both, "\"hidden_act\": \"relu\""), gemma2_tensors()
+    );
+    EXPECT_SAYS(why(folder.path()), "'hidden_act' is \"relu\"");
+    write_checkpoint(
+        folder,
+        with(
+            gemma2_config, "\"hidden_activation\": \"gelu_pytorch_tanh\"",
+            "\"hidden_activation\": \"silu\""
+        ),
+        gemma2_tensors()
+    );
+    EXPECT_SAYS(why(folder.path()), "'hidden_activation' is \"silu\"");
+}
+
+/* ---- LFM2 ------------------------------------------------------------------------------------ */
+TEST(Published, Lfm2ListsItsLayersWithAttention)
+{
+    const Folder folder;
+    copy_checkpoint(folder, "../families/lfm2");
+    const std::vector<float> want = logits_of(folder.path(), "lfm2");
+    const std::string config = read_file(folder / "config.json");
+    const auto change = [&](const std::string &to) {
+        write_file(
+            folder / "config.json",
+            std::regex_replace(config, std::regex("\"layer_types\": \\[[^\\]]*\\]"), to)
+        );
+    };
+    change("\"full_attn_idxs\": [2, 4]");
+    EXPECT_EQ(logits_of(folder.path(), "lfm2"), want);
+    change("\"full_attn_idxs\": [2, 5]");
+    EXPECT_SAYS(why(folder.path()), "full_attn_idxs: entry 1 is no number of a layer, 0 to 4");
+    change("\"full_attn_idxs\": [2, -1]");
+    EXPECT_SAYS(why(folder.path()), "full_attn_idxs: entry 1 is no number of a layer, 0 to 4");
+    change("\"full_attn_idxs\": [2, 2]");
+    EXPECT_SAYS(why(folder.path()), "layer 2 has been listed before");
+    change("\"full_attn_idxs\": 2");
+    EXPECT_SAYS(why(folder.path()), "full_attn_idxs is not a list");
+}
+
+/* ---- Granite 4 ------------------------------------------------------------------------------- */
+const std::string granite_settings =
+    std::string(R"("embedding_multiplier": 6.0, "residual_multiplier": 0.4, "rms_norm_eps": 1e-5,
+       "attention_multiplier": 0.1, "logits_scaling": 2.0, "hidden_act": "silu",
+       "rope_theta": 10000.0, "attention_bias": false, )") +
+    sizes;
+const std::string granite4_config =
+    R"("model_type": "granitemoehybrid", "position_embedding_type": "rope",
+       "num_local_experts": 0, "shared_intermediate_size": 24,
+       "layer_types": ["attention", "attention"], )" +
+    granite_settings;
+
+TEST(Published, DenseGranite4IsGraniteWithOtherNames)
+{
+    const Folder folder, known(std::string("Published.Granite"));
+    Arrays tensors = llama_tensors();
+    write_checkpoint(known, "\"model_type\": \"granite\", " + granite_settings, tensors);
+    for (int i = 0; i < LAYERS; i++) {
+        const std::string layer = "model.layers." + std::to_string(i) + ".";
+        fuse(
+            &tensors, layer + "mlp.gate_proj.weight", layer + "mlp.up_proj.weight",
+            layer + "shared_mlp.input_linear.weight"
+        );
+        rename(&tensors, layer + "mlp.down_proj.weight", layer + "shared_mlp.output_linear.weight");
+    }
+    const std::vector<float> want = logits_of(known.path(), "granite");
+    write_checkpoint(folder, granite4_config, tensors);
+    EXPECT_EQ(logits_of(folder.path(), "granite4"), want);
+    const std::string types = R"("layer_types": ["attention", "attention"])";
+    write_checkpoint(
+        folder,
+        with(granite4_config, types, R"("layer_types": ["full_attention", "full_attention"])"),
+        tensors
+    );
+    EXPECT_EQ(logits_of(folder.path(), "granite4"), want);
+    write_checkpoint(
+        folder, with(granite4_config, types, R"("layer_types": ["attention", "mamba"])"), tensors
+    );
+    EXPECT_SAYS(why(folder.path()), "layer_types gives layer 1 the type 'mamba'");
+    write_checkpoint(
+        folder, with(granite4_config, "\"num_local_experts\": 0", "\"num_local_experts\": 4"),
+        tensors
+    );
+    EXPECT_SAYS(why(folder.path()), "'num_local_experts' is 4");
+}
+
+TEST(Published, GraniteHybridsAlsoNameTheirLayersByAttention)
+{
+    const Folder folder;
+    copy_checkpoint(folder, "../families/granite-hybrid");
+    const std::vector<float> want = logits_of(folder.path(), "granitehybridmoe");
+    std::string config = read_file(folder / "config.json");
+    config = std::regex_replace(config, std::regex("\"mamba\""), "\"linear_attention\"");
+    config = std::regex_replace(config, std::regex("\"attention\""), "\"full_attention\"");
+    write_file(folder / "config.json", config);
+    EXPECT_EQ(logits_of(folder.path(), "granitehybridmoe"), want);
+}
+
+/* ---- Mistral Small 3 ------------------------------------------------------------------------- */
+void write_mistral3(const Folder &folder, const std::string &model_type)
+{
+    copy_checkpoint(folder, "mistral");
+    write_file(
+        folder / "config.json",
+        R"({"model_type": "mistral3", "vision_config": {"hidden_size": 1024}, "text_config": )" +
+            with(read_file(golden("mistral/config.json")), "\"mistral\"", model_type) + "}"
+    );
+    change_names(folder, "\"(model|lm_head)\\.", "\"language_model.$1.", "vision_tower.patch");
+}
+
+TEST(Published, MistralSmall3IsBesideAVisionTower)
+{
+    const Folder folder;
+    const std::vector<float> want = logits_of(golden("mistral"), "mistral");
+    write_mistral3(folder, "\"mistral\"");
+    EXPECT_EQ(logits_of(folder.path(), "mistral"), want);
+    change_names(folder, "language_model\\.model\\.", "model.language_model.", "");
+    change_names(folder, "language_model\\.lm_head", "lm_head", "model.multi_modal_projector.norm");
+    EXPECT_EQ(logits_of(folder.path(), "mistral"), want);
+    write_mistral3(folder, "\"ministral3\"");
+    EXPECT_SAYS(why(folder.path()), "architecture 'ministral3' is not known");
+}
+
+TEST(Published, MistralSmall3HasANameOfItsOwnInGguf)
+{
+    const Folder folder;
+    const Arrays tensors = gguf_names(llama_tensors());
+    write_gguf(folder / "llama.gguf", keys_of("llama"), tensors);
+    Keys keys = keys_of("mistral3");
+    write_gguf(folder / "mistral3.gguf", keys, tensors);
+    EXPECT_EQ(
+        logits_of(folder / "mistral3.gguf", "mistral3"), logits_of(folder / "llama.gguf", "llama")
+    );
+    keys.add_real("mistral3.attention.temperature_scale", 0.1f);
+    write_gguf(folder / "ministral3.gguf", keys, tensors);
+    EXPECT_SAYS(why(folder / "ministral3.gguf"), "as those of Ministral 3 are");
+}
+
+} // namespace
+} // namespace published
