@@ -46,8 +46,8 @@ struct weir_kv_prefetch {
     kv_prefetch_sizes sizes;
     weir_device *device; /* NULL: the CPU */
     void *memory; /* owns the arrays */
-    /* Buffers: [KV_PREFETCH_BUFFERS, sizes.buffer] of [blocks, KV heads] pages each, in `near`, which is
-     * owned. */
+    /* Buffers: [KV_PREFETCH_BUFFERS, sizes.buffer] of [blocks, KV heads] pages each, in `near`,
+     * which is owned. */
     char *near, *buffers;
     void **table; /* [KV heads of a layer, stride] pages of the range taken */
     weir_kv_view *views; /* [max_views] */
