@@ -6,8 +6,9 @@
 
 static bool is_same_use(const weir_block_use *a, const weir_block_use *b)
 {
-    return a->block == b->block && (a->block->options_bytes == 0 ||
-                                    memcmp(a->options, b->options, a->block->options_bytes) == 0);
+    return strcmp(a->block->name, b->block->name) == 0 &&
+           (a->block->options_bytes == 0 ||
+            memcmp(a->options, b->options, a->block->options_bytes) == 0);
 }
 
 static bool has_matrix(const layer *l, const weir_parameter *parameter)

@@ -27,6 +27,14 @@ typedef enum weir_parameter_kind {
 
 /* Options are the struct that the block's option table describes. */
 typedef int64_t (*weir_extent)(const weir_shape *shape, const void *options);
+/* Defines a weir_extent, an expression of `shape` and `options`; the second one is of its file. */
+#define WEIR_SHARED_EXTENT(name, expression)                                                       \
+    int64_t name(const weir_shape *shape, const void *options)                                     \
+    {                                                                                              \
+        (void)shape, (void)options;                                                                \
+        return expression;                                                                         \
+    }
+#define WEIR_EXTENT(name, expression) static WEIR_SHARED_EXTENT(name, expression)
 
 /* A place for a tensor. Absent optional parameters stay NULL; all others are bound or the
  * checkpoint is refused, whatever the arch file says. Shapes are compared without dimensions of 1.
@@ -99,6 +107,8 @@ typedef struct weir_block {
     size_t weights_bytes;
     const weir_block_option *options; /* terminated by name == NULL; may be NULL: none */
     size_t options_bytes;
+    /* The same in all containers: its options never differ between them, nor its tensors. */
+    bool is_alike;
     /* Why devices cannot run it, static text; NULL: they can. */
     const char *host_only;
     const weir_state_ops *state; /* per sequence; may be NULL */
@@ -130,8 +140,10 @@ typedef struct weir_block {
 /* Blocks in addition to those of blocks/registry.c, terminated by NULL; may be NULL. */
 typedef const weir_block *const *weir_block_list;
 
-/* Finds a block by name or index, those of the registry first. Returns NULL if there is none. */
+/* Finds a block by name, kind (its first one) or index, those of the registry first. Returns NULL
+ * if there is none. */
 const weir_block *weir_block_find(weir_block_list more, weir_block_kind kind, const char *name);
+const weir_block *weir_block_of_kind(weir_block_list more, weir_block_kind kind);
 const weir_block *weir_block_at(weir_block_list more, size_t index);
 
 #ifdef __cplusplus

@@ -5,8 +5,6 @@
 
 #include "engine/model/model_internal.h"
 
-extern const weir_block weir_block_layer_input; /* of blocks/registry.c */
-
 /* A shape that the arch file does not set would be zero. */
 weir_status weir_require_shapes(
     const weir_model *model, const char *const *names, const char *who, weir_error *error
@@ -175,7 +173,7 @@ static weir_status plan_input(weir_model *model, layer *l, weir_error *error)
             error, WEIR_ECONFIG, "%s: per-layer embeddings with a residual_scale are not supported",
             model->arch->file
         );
-    l->input.block = &weir_block_layer_input;
+    l->input.block = weir_block_of_kind(model->arch->blocks, WEIR_BLOCK_LAYER_INPUT);
     WEIR_TRY(use_block(model, &l->input, &l->input_weights, error));
     count_parameters(model, &l->input);
     return WEIR_OK;

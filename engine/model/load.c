@@ -5,7 +5,7 @@
 
 #include "engine/model/expert_cache_internal.h"
 
-size_t weir_vector_room(const weir_model *model, size_t index)
+size_t weir_vector_stride(const weir_model *model, size_t index)
 {
     const bool is_followed = index + 1 < model->n_vectors && model->vectors[index + 1].is_joined;
     const size_t n = (size_t)model->vectors[index].count;
@@ -58,7 +58,7 @@ static weir_status load_vectors(weir_model *model, float *dst, weir_error *error
         WEIR_TRY(
             weir_load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error)
         );
-        dst += weir_vector_room(model, i);
+        dst += weir_vector_stride(model, i);
     }
     return WEIR_OK;
 }

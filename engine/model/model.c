@@ -27,7 +27,7 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
                                                                   : &model->idle_bytes) += bytes;
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
-        elements += weir_vector_room(model, i);
+        elements += weir_vector_stride(model, i);
         if (model->vectors[i].tensor != NULL)
             model->n_parameters += weir_vector_elements(&model->vectors[i]);
     }

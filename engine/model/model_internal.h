@@ -182,7 +182,7 @@ static inline int64_t weir_model_layer_input_row(const weir_model *model)
 /* load.c */
 
 /* Elements from the beginning of a vector to that of the next one. */
-size_t weir_vector_room(const weir_model *model, size_t index);
+size_t weir_vector_stride(const weir_model *model, size_t index);
 /* Resolves RoPE of a bound model whose vectors are not loaded: its factors are read for that. */
 WEIR_MUST_CHECK weir_status weir_model_bind_rope(weir_model *model, weir_error *error);
 /* Reads a vector to dst [count], and sets its parameter. `path` begins messages. */

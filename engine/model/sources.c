@@ -69,15 +69,13 @@ static void add_table(list *l, const char *name, const weir_tensor *tensor, int6
 static void add_block(list *l, int64_t index, const weir_block_use *use, void *weights)
 {
     const weir_shape *const shape = &l->model->shape;
-    /* What all layers have is the same in all containers. */
-    const bool differs = use->block->kind != WEIR_BLOCK_LAYER_INPUT;
     for (const weir_parameter *p = use->block->parameters; p->name != NULL; p++) {
         if (p->wanted != NULL && !p->wanted(use->options)) continue;
         void *const place = (char *)weights + p->offset;
         const weir_parameter_source source = { .name = p->name,
                                                .layer = index,
                                                .kind = p->kind,
-                                               .parameter = differs ? p : NULL,
+                                               .parameter = use->block->is_alike ? NULL : p,
                                                .is_mixer = use->block->kind == WEIR_BLOCK_MIXER };
         switch (p->kind) {
         case WEIR_PARAMETER_VECTOR: add_vector(l, source, place); break;

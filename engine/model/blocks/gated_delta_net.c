@@ -14,20 +14,13 @@ static int64_t qk_width(const weir_shape *shape) { return shape->gdn_k_heads * s
 static int64_t v_width(const weir_shape *shape) { return shape->gdn_v_heads * shape->gdn_v_dim; }
 static int64_t qkv_width(const weir_shape *shape) { return 2 * qk_width(shape) + v_width(shape); }
 
-#define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const void *options)                              \
-    {                                                                                              \
-        (void)shape, (void)options;                                                                \
-        return expression;                                                                         \
-    }
-EXTENT(model, shape->d_model)
-EXTENT(qkv, qkv_width(shape))
-EXTENT(qk, qk_width(shape))
-EXTENT(inner, v_width(shape))
-EXTENT(v_heads, shape->gdn_v_heads)
-EXTENT(v_head, shape->gdn_v_dim)
-EXTENT(taps, shape->gdn_taps)
-#undef EXTENT
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(qkv, qkv_width(shape))
+WEIR_EXTENT(qk, qk_width(shape))
+WEIR_EXTENT(inner, v_width(shape))
+WEIR_EXTENT(v_heads, shape->gdn_v_heads)
+WEIR_EXTENT(v_head, shape->gdn_v_dim)
+WEIR_EXTENT(taps, shape->gdn_taps)
 
 typedef struct delta_options {
     bool split_qkv; /* W_qkv is three matrices */
@@ -135,10 +128,7 @@ static weir_status run_round(
                          .ab_stride = shape->gdn_v_heads,
                          .tiled_heads = ((const delta_options *)options)->tiled_heads }
     ));
-    for (int32_t c = 0; c < round->n_copies; c++)
-        weir_stream_copy(
-            step->stream, round->copies[c].dst, round->copies[c].src, round->copies[c].bytes
-        );
+    weir_copy_states(step, round);
     return WEIR_OK;
 }
 

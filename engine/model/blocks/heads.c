@@ -9,28 +9,29 @@ static const weir_heads_options *own(const void *options) { return options; }
 
 static bool is_over_all(const void *options) { return own(options)->qk_norm_over == WEIR_NORM_ALL; }
 
-#define EXTENT(name, expression)                                                                   \
-    int64_t name(const weir_shape *shape, const void *options)                                     \
-    {                                                                                              \
-        (void)shape, (void)options;                                                                \
-        return expression;                                                                         \
-    }
-EXTENT(weir_heads_model, shape->d_model)
-EXTENT(weir_heads_one, 1)
-EXTENT(weir_heads_dim, own(options)->local_heads ? shape->head_dim_local : shape->head_dim)
-EXTENT(weir_heads_kv_heads, own(options)->local_heads ? shape->n_kv_heads_local : shape->n_kv_heads)
-EXTENT(weir_heads_width, shape->n_heads *weir_heads_dim(shape, options))
-EXTENT(weir_heads_q_width, weir_heads_width(shape, options) * (own(options)->q_gate ? 2 : 1))
-EXTENT(weir_heads_kv_width, weir_heads_kv_heads(shape, options) * weir_heads_dim(shape, options))
-EXTENT(
+WEIR_SHARED_EXTENT(weir_heads_model, shape->d_model)
+WEIR_SHARED_EXTENT(weir_heads_one, 1)
+WEIR_SHARED_EXTENT(
+    weir_heads_dim, own(options)->local_heads ? shape->head_dim_local : shape->head_dim
+)
+WEIR_SHARED_EXTENT(
+    weir_heads_kv_heads, own(options)->local_heads ? shape->n_kv_heads_local : shape->n_kv_heads
+)
+WEIR_SHARED_EXTENT(weir_heads_width, shape->n_heads *weir_heads_dim(shape, options))
+WEIR_SHARED_EXTENT(
+    weir_heads_q_width, weir_heads_width(shape, options) * (own(options)->q_gate ? 2 : 1)
+)
+WEIR_SHARED_EXTENT(
+    weir_heads_kv_width, weir_heads_kv_heads(shape, options) * weir_heads_dim(shape, options)
+)
+WEIR_SHARED_EXTENT(
     weir_heads_q_norm,
     is_over_all(options) ? weir_heads_width(shape, options) : weir_heads_dim(shape, options)
 )
-EXTENT(
+WEIR_SHARED_EXTENT(
     weir_heads_k_norm,
     is_over_all(options) ? weir_heads_kv_width(shape, options) : weir_heads_dim(shape, options)
 )
-#undef EXTENT
 
 /* Of each head, the first ones. */
 static int64_t rotary_dim(const weir_shape *shape, const void *options)

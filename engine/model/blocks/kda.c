@@ -16,23 +16,16 @@ typedef struct weights {
     const float *a_neg, *dt_bias, *norm; /* [H] [H*K] [V] */
 } weights;
 
-#define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const void *options)                              \
-    {                                                                                              \
-        (void)shape, (void)options;                                                                \
-        return expression;                                                                         \
-    }
-EXTENT(model, shape->d_model)
-EXTENT(heads, shape->gdn_v_heads)
-EXTENT(keys, shape->gdn_k_heads * shape->gdn_k_dim)
-EXTENT(values, shape->gdn_v_heads * shape->gdn_v_dim)
-EXTENT(value, shape->gdn_v_dim)
-EXTENT(rank, shape->gdn_v_dim)
-EXTENT(taps, shape->gdn_taps)
-EXTENT(one, 1)
-EXTENT(channels, 2 * keys(shape, options) + values(shape, options))
-EXTENT(history_elements, (shape->gdn_taps - 1) * channels(shape, options))
-#undef EXTENT
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(heads, shape->gdn_v_heads)
+WEIR_EXTENT(keys, shape->gdn_k_heads * shape->gdn_k_dim)
+WEIR_EXTENT(values, shape->gdn_v_heads * shape->gdn_v_dim)
+WEIR_EXTENT(value, shape->gdn_v_dim)
+WEIR_EXTENT(rank, shape->gdn_v_dim)
+WEIR_EXTENT(taps, shape->gdn_taps)
+WEIR_EXTENT(one, 1)
+WEIR_EXTENT(channels, 2 * keys(shape, options) + values(shape, options))
+WEIR_EXTENT(history_elements, (shape->gdn_taps - 1) * channels(shape, options))
 
 /* Taps are [channels, 1, taps] in files. */
 static const weir_parameter parameters[] = {
@@ -162,10 +155,7 @@ static weir_status run_round(
                                                      .ab_stride = shape->gdn_v_heads,
                                                      .channel_decay = true }
     ));
-    for (int32_t c = 0; c < round->n_copies; c++)
-        weir_stream_copy(
-            step->stream, round->copies[c].dst, round->copies[c].src, round->copies[c].bytes
-        );
+    weir_copy_states(step, round);
     return WEIR_OK;
 }
 

@@ -7,16 +7,8 @@ typedef struct weights {
     const weir_weight *gate, *proj; /* [P, D] [D, P] */
 } weights;
 
-static int64_t model(const weir_shape *shape, const void *options)
-{
-    (void)options;
-    return shape->d_model;
-}
-static int64_t inner(const weir_shape *shape, const void *options)
-{
-    (void)options;
-    return shape->d_layer_input;
-}
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(inner, shape->d_layer_input)
 
 static const weir_parameter parameters[] = {
     { WEIR_MATRIX("input.gate", weights, gate, inner, model) },
@@ -65,5 +57,6 @@ const weir_block weir_block_layer_input = {
     .weights_bytes = sizeof(weights),
     .host_only = "rows of per-layer embeddings are read on the host only",
     .scratch_elements = scratch_elements,
+    .is_alike = true,
     .forward = forward,
 };

@@ -68,3 +68,11 @@ weir_status weir_rope_heads(
                                          .pairing = pairing }
     );
 }
+
+void weir_copy_states(const weir_step *step, const weir_recurrent_round *round)
+{
+    for (int32_t i = 0; i < round->n_copies; i++)
+        weir_stream_copy(
+            step->stream, round->copies[i].dst, round->copies[i].src, round->copies[i].bytes
+        );
+}

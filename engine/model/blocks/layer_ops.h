@@ -38,6 +38,8 @@ WEIR_MUST_CHECK weir_status weir_rope_heads(
     const weir_step *step, weir_rope_table rope, weir_head_rows heads, int64_t rotary_dim,
     weir_rope_pairing pairing
 );
+/* Copies the states that are kept after a round of the recurrent ops before it. */
+void weir_copy_states(const weir_step *step, const weir_recurrent_round *round);
 
 #ifdef __cplusplus
 }

@@ -20,21 +20,14 @@ static int64_t shared_width(const weir_shape *shape)
 }
 static int64_t channels(const weir_shape *shape) { return width(shape) + 2 * shared_width(shape); }
 
-#define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const void *options)                              \
-    {                                                                                              \
-        (void)options;                                                                             \
-        return expression;                                                                         \
-    }
-EXTENT(model, shape->d_model)
-EXTENT(inner, width(shape))
-EXTENT(xbc, channels(shape))
-EXTENT(heads, shape->ssm_heads)
-EXTENT(taps, shape->ssm_taps)
-EXTENT(groups, shape->ssm_groups)
-EXTENT(group_width, width(shape) / shape->ssm_groups)
-EXTENT(history_elements, (shape->ssm_taps - 1) * channels(shape))
-#undef EXTENT
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(inner, width(shape))
+WEIR_EXTENT(xbc, channels(shape))
+WEIR_EXTENT(heads, shape->ssm_heads)
+WEIR_EXTENT(taps, shape->ssm_taps)
+WEIR_EXTENT(groups, shape->ssm_groups)
+WEIR_EXTENT(group_width, width(shape) / shape->ssm_groups)
+WEIR_EXTENT(history_elements, (shape->ssm_taps - 1) * channels(shape))
 
 typedef struct mamba_options {
     bool norm_by_group; /* the file has the norm's weight as [groups, W / groups] */
@@ -148,10 +141,7 @@ static weir_status run_round(
                                            .n_taps = shape->ssm_taps }
     ));
     WEIR_TRY(scan(shape, w, step, round->segments, x));
-    for (int32_t c = 0; c < round->n_copies; c++)
-        weir_stream_copy(
-            step->stream, round->copies[c].dst, round->copies[c].src, round->copies[c].bytes
-        );
+    weir_copy_states(step, round);
     return WEIR_OK;
 }
 

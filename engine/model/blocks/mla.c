@@ -34,24 +34,17 @@ typedef struct weights {
     const weir_weight *out; /* [D, H*V] */
 } weights;
 
-#define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const void *block_options)                        \
-    {                                                                                              \
-        (void)block_options;                                                                       \
-        return expression;                                                                         \
-    }
-EXTENT(model, shape->d_model)
-EXTENT(heads, shape->n_heads)
-EXTENT(query, shape->nope_dim + shape->rotary_dim)
-EXTENT(queries, shape->n_heads *(shape->nope_dim + shape->rotary_dim))
-EXTENT(direct_queries, shape->q_lora_rank > 0 ? 0 : queries(shape, block_options))
-EXTENT(query_latent, shape->q_lora_rank)
-EXTENT(nope, shape->nope_dim)
-EXTENT(latent, shape->kv_lora_rank)
-EXTENT(row, shape->kv_lora_rank + shape->rotary_dim)
-EXTENT(value, shape->value_dim)
-EXTENT(values, shape->n_heads * shape->value_dim)
-#undef EXTENT
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(heads, shape->n_heads)
+WEIR_EXTENT(query, shape->nope_dim + shape->rotary_dim)
+WEIR_EXTENT(queries, shape->n_heads *(shape->nope_dim + shape->rotary_dim))
+WEIR_EXTENT(direct_queries, shape->q_lora_rank > 0 ? 0 : queries(shape, options))
+WEIR_EXTENT(query_latent, shape->q_lora_rank)
+WEIR_EXTENT(nope, shape->nope_dim)
+WEIR_EXTENT(latent, shape->kv_lora_rank)
+WEIR_EXTENT(row, shape->kv_lora_rank + shape->rotary_dim)
+WEIR_EXTENT(value, shape->value_dim)
+WEIR_EXTENT(values, shape->n_heads * shape->value_dim)
 
 static const weir_parameter parameters[] = {
     { WEIR_MATRIX("attn.q", weights, q, direct_queries, model) },

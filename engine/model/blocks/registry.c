@@ -48,3 +48,11 @@ const weir_block *weir_block_find(weir_block_list more, weir_block_kind kind, co
     }
     return NULL;
 }
+
+const weir_block *weir_block_of_kind(weir_block_list more, weir_block_kind kind)
+{
+    const weir_block *block;
+    for (size_t i = 0; (block = weir_block_at(more, i)) != NULL; i++)
+        if (block->kind == kind) break;
+    return block;
+}

@@ -8,17 +8,10 @@ typedef struct weights {
     const float *conv; /* [D, taps] */
 } weights;
 
-#define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const void *options)                              \
-    {                                                                                              \
-        (void)options;                                                                             \
-        return expression;                                                                         \
-    }
-EXTENT(model, shape->d_model)
-EXTENT(inner, 3 * shape->d_model)
-EXTENT(taps, shape->conv_taps)
-EXTENT(history_elements, (shape->conv_taps - 1) * shape->d_model)
-#undef EXTENT
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(inner, 3 * shape->d_model)
+WEIR_EXTENT(taps, shape->conv_taps)
+WEIR_EXTENT(history_elements, (shape->conv_taps - 1) * shape->d_model)
 
 static const weir_parameter parameters[] = {
     { WEIR_MATRIX("conv.in", weights, in, inner, model) },
@@ -71,10 +64,7 @@ static weir_status run_round(
                                            .n_taps = shape->conv_taps,
                                            .is_linear = true }
     ));
-    for (int32_t c = 0; c < round->n_copies; c++)
-        weir_stream_copy(
-            step->stream, round->copies[c].dst, round->copies[c].src, round->copies[c].bytes
-        );
+    weir_copy_states(step, round);
     return WEIR_OK;
 }
 

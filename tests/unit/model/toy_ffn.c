@@ -7,16 +7,10 @@ typedef struct weights {
     const weir_weight *up, *down; /* [2, 2, 2, F/8, D] [D, F] */
 } weights;
 
-#define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const void *options)                              \
-    {                                                                                              \
-        (void)shape, (void)options;                                                                \
-        return expression;                                                                         \
-    }
-EXTENT(model, shape->d_model)
-EXTENT(inner, shape->d_ffn)
-EXTENT(eighth, shape->d_ffn / 8)
-EXTENT(two, 2)
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(inner, shape->d_ffn)
+WEIR_EXTENT(eighth, shape->d_ffn / 8)
+WEIR_EXTENT(two, 2)
 
 static const weir_parameter parameters[] = {
     { WEIR_MATRIX("toy.up", weights, up, two, two, two, eighth, model) },

@@ -35,19 +35,13 @@ static int64_t kv_heads(const weir_shape *shape, const void *options)
     return own->kv_heads > 0 ? own->kv_heads : shape->n_kv_heads;
 }
 
-#define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const void *options)                              \
-    {                                                                                              \
-        (void)shape, (void)options;                                                                \
-        return expression;                                                                         \
-    }
-EXTENT(model, shape->d_model)
-EXTENT(q_width, shape->n_heads *TOY_KEY_DIM)
-EXTENT(k_width, kv_heads(shape, options) * TOY_KEY_DIM)
-EXTENT(v_width, kv_heads(shape, options) * TOY_VALUE_DIM)
-EXTENT(out_width, shape->n_heads *TOY_VALUE_DIM)
-EXTENT(two, 2)
-EXTENT(three, 3)
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(q_width, shape->n_heads *TOY_KEY_DIM)
+WEIR_EXTENT(k_width, kv_heads(shape, options) * TOY_KEY_DIM)
+WEIR_EXTENT(v_width, kv_heads(shape, options) * TOY_VALUE_DIM)
+WEIR_EXTENT(out_width, shape->n_heads *TOY_VALUE_DIM)
+WEIR_EXTENT(two, 2)
+WEIR_EXTENT(three, 3)
 
 static const weir_parameter parameters[] = {
     { WEIR_MATRIX("toy.q", weights, q, q_width, model) },
