@@ -154,7 +154,7 @@ static shape shape_of(const wanted *w, bool is_stacked, bool is_fused)
 static shape codes_shape(shape all)
 {
     shape out = all;
-    WEIR_ASSERT(out.n_dims > 0 && out.n_dims < WEIR_TENSOR_DIMS); /* parameters have up to three */
+    WEIR_ASSERT(out.n_dims > 0 && out.n_dims < WEIR_TENSOR_DIMS); /* weir_bind_part refused more */
     out.dims[out.n_dims - 1] /= 32;
     out.dims[out.n_dims++] = 16;
     return out;
@@ -325,8 +325,17 @@ bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, 
                    .change = transform_of(b, w) };
     weir_bind_mark_used(b, tensor);
     if (!weir_bind_find_scales(b, w, expert, &out->scales)) return false;
-    const bool is_split = out->scales != NULL,
-               is_own = has_shape(tensor, is_split ? codes_shape(single) : single);
+    const bool is_split = out->scales != NULL;
+    if (is_split && single.n_dims == WEIR_TENSOR_DIMS) {
+        weir_bind_problem(
+            b,
+            "%s: [tensor] \"%s\": hf_scales is for parameters of up to %d dimensions, this one has "
+            "%d",
+            b->model->arch->file, w->parameter, WEIR_TENSOR_DIMS - 1, (int)single.n_dims
+        );
+        return false;
+    }
+    const bool is_own = has_shape(tensor, is_split ? codes_shape(single) : single);
     const bool is_fused = !is_own && w->fused_rows > 0 &&
                           (has_shape(tensor, is_split ? codes_shape(all) : all) ||
                            (is_stacked && !is_split && has_shape(tensor, stacked_as_one(all))));

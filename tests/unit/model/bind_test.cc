@@ -352,6 +352,22 @@ TEST_F(Bind, AnotherTypeIsNamed)
     );
 }
 
+/* Codes of MXFP4 blocks have one more dimension than their parameter. */
+TEST_F(Bind, ScalesOfTooManyDimensionsAreRefused)
+{
+    std::vector<Stored> tensors = experts();
+    tensors.push_back(stored("wide", { 2, 2, 2, D }));
+    EXPECT_EQ(bind(by_expert + std::string("\"toy.wide\" = { hf = \"wide\" }\n"), tensors), "");
+    EXPECT_SAYS(
+        bind(
+            by_expert +
+                std::string("\"toy.wide\" = { hf = \"wide\", hf_scales = \"norm.weight\" }\n"),
+            tensors
+        ),
+        "\"toy.wide\": hf_scales is for parameters of up to 5 dimensions, this one has 6"
+    );
+}
+
 TEST_F(Bind, FusedRowsAreWholeBlocks)
 {
     const std::string list = ", fused = [\"toy.c_bias\", \"toy.b_bias\"] }\n"; /* 48, 16 */

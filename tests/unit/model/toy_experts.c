@@ -6,17 +6,13 @@ typedef struct options {
     bool has_b;
 } options;
 
-#define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const void *block_options)                        \
-    {                                                                                              \
-        (void)shape, (void)block_options;                                                          \
-        return expression;                                                                         \
-    }
-EXTENT(experts, shape->n_experts)
-EXTENT(model, shape->d_model)
-EXTENT(inner, shape->d_expert)
-EXTENT(shared, shape->d_shared)
-EXTENT(rest, shape->d_shared % 32)
+WEIR_EXTENT(experts, shape->n_experts)
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(inner, shape->d_expert)
+WEIR_EXTENT(shared, shape->d_shared)
+WEIR_EXTENT(rest, shape->d_shared % 32)
+WEIR_EXTENT(one, 1)
+WEIR_EXTENT(two, 2)
 
 static bool has_b(const void *block_options) { return ((const options *)block_options)->has_b; }
 
@@ -28,6 +24,8 @@ static const weir_parameter parameters[] = {
     { WEIR_MATRIX("toy.b", toy_experts_weights, b, shared, model), .optional = true,
       .wanted = has_b },
     { WEIR_MATRIX("toy.c", toy_experts_weights, c, shared, model), .optional = true },
+    { WEIR_MATRIX("toy.wide", toy_experts_weights, wide, one, one, two, two, two, model),
+      .optional = true },
     { WEIR_VECTOR("toy.a_bias", toy_experts_weights, a_bias, inner), .optional = true },
     { WEIR_VECTOR("toy.b_bias", toy_experts_weights, b_bias, rest), .optional = true },
     { WEIR_VECTOR("toy.c_bias", toy_experts_weights, c_bias, shared), .optional = true },
