@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/cgroup.h"
+#include "kernels/abi/minmax.h"
 
 /* Assumed when /proc/meminfo cannot be read: enough for a small model. */
 static const size_t unknown_machine = (size_t)1 << 30;
@@ -54,12 +55,11 @@ static size_t line(const char *path, const char *name)
     return found;
 }
 
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
-
 static size_t group_limit(const char *folder, const files *names)
 {
     const size_t limit = number(folder, names->limits[0]);
-    return names->limits[1] != NULL ? min_size(limit, number(folder, names->limits[1])) : limit;
+    return names->limits[1] != NULL ? weir_min_size(limit, number(folder, names->limits[1]))
+                                    : limit;
 }
 
 /* The limit of one group minus its usage. */
@@ -71,7 +71,7 @@ static size_t group_leaves(const char *folder, const files *names)
     if (used == SIZE_MAX) used = 0;
     char stat[2 * PATH_MAX];
     (void)snprintf(stat, sizeof stat, "%s/memory.stat", folder);
-    used -= min_size(used, line(stat, names->cache));
+    used -= weir_min_size(used, line(stat, names->cache));
     return limit > used ? limit - used : 0;
 }
 
@@ -86,7 +86,7 @@ typedef struct least {
 static void measure_group(void *user, const char *folder, int version)
 {
     least *const l = user;
-    l->value = min_size(l->value, l->of(folder, version == 1 ? &version_1 : &version_2));
+    l->value = weir_min_size(l->value, l->of(folder, version == 1 ? &version_1 : &version_2));
 }
 
 /* The value in /proc/meminfo, or the smallest group limit of this process if that is less. */

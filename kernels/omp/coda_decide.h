@@ -112,7 +112,7 @@ WEIR_INLINE int64_t order_slots(const coda_call *call, const coda_work *work, in
 {
     const weir_coda_layer *const layer = call->layer;
     const int64_t n_open = work->state.head->n_open_exact, first = -((int64_t)1 << 62);
-    const int64_t n = coda_least(*work->exact.n, n_open);
+    const int64_t n = weir_min(*work->exact.n, n_open);
     for (int64_t i = tid; i < layer->n_exact; i += LANE_THREADS) {
         const int64_t closed = layer->is_compat ? first : -first;
         const int64_t open =
@@ -134,7 +134,7 @@ WEIR_INLINE void judge_block(const coda_call *call, const coda_work *work, int64
     for (int32_t c = 0; c < *bank->n; c++) {
         const coda_verdict is = judge(call, work, c, any);
         const bool inserts = is.passes && is.is_novel && n_novel < n_open && n_ordered > 0;
-        bank->slot_of[c] = inserts ? work->order[coda_least(n_novel, n_ordered - 1)] : is.best;
+        bank->slot_of[c] = inserts ? work->order[weir_min(n_novel, n_ordered - 1)] : is.best;
         bank->writes[c] = inserts || (is.passes && is.is_hit && call->layer->refreshes);
         n_novel += is.passes && is.is_novel;
         if (!is.passes || (is.is_novel && !inserts)) work->candidates[c].position = -1;
@@ -169,7 +169,7 @@ WEIR_INLINE void settle_exact(const coda_work *work)
         int64_t latest = -1;
         bool is_written = false;
         for (int32_t c = bank->first[i]; c >= 0; c = bank->next[c]) {
-            latest = coda_most(latest, work->candidates[c].position);
+            latest = weir_max(latest, work->candidates[c].position);
             is_written = is_written || bank->writes[c];
         }
         if (latest >= 0) work->state.used_at[i] = latest;
@@ -277,7 +277,7 @@ WEIR_INLINE void refill(const coda_call *call, const coda_work *work, int tid)
         const int64_t i = n_leaving + slot; /* of old and new */
         if (i < n_old)
             rows[slot] = work->ring[i];
-        else if (slot - first_put < coda_least(n_leaving, n_old))
+        else if (slot - first_put < weir_min(n_leaving, n_old))
             rows[slot] = work->ring[slot - first_put];
         work->state.gates[slot] = i < n_old ? work->ring_gates[i] : coda_gate_of(call, work, i);
     }

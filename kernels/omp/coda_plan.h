@@ -11,6 +11,7 @@
  * bits do not depend on the number of teams. */
 #pragma once
 #include "kernels/abi/coda_choice.h"
+#include "kernels/abi/minmax.h"
 #include "kernels/omp/kv_encode.h"
 
 #include <math.h>
@@ -88,9 +89,6 @@ typedef struct coda_work {
 } coda_work;
 
 #pragma omp declare target
-WEIR_INLINE int64_t coda_least(int64_t a, int64_t b) { return a < b ? a : b; }
-WEIR_INLINE int64_t coda_most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Steps always offer the row that leaves, whatever blocks do. */
 WEIR_INLINE int32_t
 coda_most_candidates(int64_t n_slots, int32_t of_block, int32_t n_rows, bool is_step)
@@ -118,7 +116,7 @@ coda_work_of(const weir_coda_layer *layer, const weir_coda_segment *segment, cha
     work.summary.most = coda_most_candidates(
         layer->n_summary, layer->summary_candidates, work.n_rows, work.is_step
     );
-    const int64_t n_candidates = coda_most(work.exact.most, work.summary.most);
+    const int64_t n_candidates = weir_max(work.exact.most, work.summary.most);
 #define PLACE(field, type, count)                                                                  \
     do {                                                                                           \
         (field) = base ? (type *)(base + at) : NULL;                                               \
@@ -139,13 +137,12 @@ coda_work_of(const weir_coda_layer *layer, const weir_coda_segment *segment, cha
     PLACE(work.candidates, coda_candidate, n_candidates);
     PLACE(
         work.choices, weir_coda_choice,
-        n_candidates == 0 ? 0 : coda_most(work.n_rows, layer->n_exact)
+        n_candidates == 0 ? 0 : weir_max(work.n_rows, layer->n_exact)
     );
     PLACE(work.order, int32_t, n_candidates);
     PLACE(work.owner, int32_t, (n_slots + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH);
     PLACE(
-        work.swaps, coda_swap,
-        coda_least(work.exact.most + work.summary.most + work.n_rows, n_slots)
+        work.swaps, coda_swap, weir_min(work.exact.most + work.summary.most + work.n_rows, n_slots)
     );
     PLACE(work.ring, int32_t, n_ring);
     PLACE(work.ring_gates, float, n_ring);

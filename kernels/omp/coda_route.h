@@ -60,9 +60,9 @@ WEIR_INLINE void choose_candidates(const coda_call *call, const coda_work *work,
     const weir_coda_head *const head = work->state.head;
     const int64_t total = head->n_recent + work->n_rows,
                   n_leaving = total > call->layer->window ? total - call->layer->window : 0;
-    const int64_t n_exact = coda_least(work->exact.most, n_leaving),
-                  n_summary = coda_least(work->summary.most, n_leaving);
-    const int64_t n_selected = coda_most(n_exact, n_summary), n_slots = work->state.n_slots;
+    const int64_t n_exact = weir_min(work->exact.most, n_leaving),
+                  n_summary = weir_min(work->summary.most, n_leaving);
+    const int64_t n_selected = weir_max(n_exact, n_summary), n_slots = work->state.n_slots;
     for (int64_t slot = tid; slot < n_slots; slot += LANE_THREADS)
         work->owner[work->state.rows[slot]] = (int32_t)slot;
     for (int64_t row = n_slots + tid; row % LANE_WIDTH != 0; row += LANE_THREADS)

@@ -144,10 +144,9 @@ WEIR_INLINE void add_shares(
     }
 }
 
-/* One row: d = beta * (v - decay * k_scale * (S^T k)); S <- decay * S + (k_scale * d) k^T;
- * out = q_scale * (S^T q). `predicted` is S^T k on entry and S^T next_k on return; by_channel k
- * and next_k are times their decays there, and decay is 1. `width`: value dimensions of the unit's
- * tiles that exist. */
+/* One row: d = beta * (v - decay * k_scale * (S^T k)); S <- decay * S + (k_scale * d) k^T; out =
+ * q_scale * (S^T q). `predicted`: S^T k, then S^T next_k; by_channel both k are times their decays
+ * there, and decay is 1. `width`: value dimensions that exist in the unit's tiles. */
 WEIR_INLINE void step(
     team_memory *team, float *state, const delta_row *row, delta_lanes *predicted, int64_t key_dim,
     int64_t width, int parity, const int tiles, const bool by_channel, const bool has_next, int tid

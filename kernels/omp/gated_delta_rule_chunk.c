@@ -1,6 +1,7 @@
 /* kernels/omp/gated_delta_rule_chunk.c - the gated delta rule in chunks of 64 tokens (WY form; Yang
  * et al. 2024): exact, in another order of sums, so bits depend on where a sequence is cut.
  * Formulas and measurements: docs/kernels.md. Only if pinned: the scan is faster on CPUs. */
+#include "kernels/abi/minmax.h"
 #include "kernels/omp/delta.h"
 
 enum {
@@ -112,7 +113,6 @@ WEIR_INLINE void relate_chunk(
 }
 
 WEIR_INLINE int lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GROUP) * LANE_WIDTH; }
-WEIR_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* K S and Q S of rows [i0, i0 + BLOCK); then the right-hand side to `d` and the first part of the
  * output to `o`, both [CHUNK][TILE]. */
@@ -125,7 +125,7 @@ WEIR_INLINE void project(
     int64_t at[BLOCK];
     UNROLL
     for (int r = 0; r < BLOCK; r++) {
-        at[r] = least(i0 + r, rows->n - 1) * rows->qkv_stride;
+        at[r] = weir_min(i0 + r, rows->n - 1) * rows->qkv_stride;
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) ks[r][v] = qs[r][v] = (lane_float)0.0f;
     }
@@ -212,7 +212,7 @@ WEIR_INLINE void write_out(
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) x[r][v] = lane_load(&o[i0 + r][lane_of(v, tid)]);
     }
-    combine(x, record->p, d, i0, least(i0 + BLOCK, rows->n), 1.0f, tid);
+    combine(x, record->p, d, i0, weir_min(i0 + BLOCK, rows->n), 1.0f, tid);
     UNROLL
     for (int r = 0; r < BLOCK; r++) {
         if (i0 + r >= rows->n) break;
@@ -234,7 +234,7 @@ WEIR_INLINE void move_state(
     lane_float x[BLOCK][TILE_VECTORS];
     UNROLL
     for (int r = 0; r < BLOCK; r++) {
-        const int64_t i = least(i0 + r, rows->key_dim - 1);
+        const int64_t i = weir_min(i0 + r, rows->key_dim - 1);
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++)
             x[r][v] = lane_load(state + i * TILE + lane_of(v, tid)) * record->decay[rows->n - 1];
@@ -246,7 +246,7 @@ WEIR_INLINE void move_state(
             UNROLL
             for (int r = 0; r < BLOCK; r++)
                 x[r][v] = lane_fma(
-                    (lane_float)rows->k[j * rows->qkv_stride + least(i0 + r, rows->key_dim - 1)],
+                    (lane_float)rows->k[j * rows->qkv_stride + weir_min(i0 + r, rows->key_dim - 1)],
                     delta, x[r][v]
                 );
         }
@@ -306,7 +306,7 @@ static void relate(
             const chunk_rows rows = { .q = q + row * qkv_stride + m * key_dim,
                                       .k = k + row * qkv_stride + m * key_dim,
                                       .factors = factors + row * n_v_heads + h,
-                                      .n = least(segment->n_rows - chunk * CHUNK, CHUNK),
+                                      .n = weir_min(segment->n_rows - chunk * CHUNK, CHUNK),
                                       .qkv_stride = qkv_stride,
                                       .factor_stride = n_v_heads,
                                       .key_dim = key_dim };
@@ -382,7 +382,7 @@ static weir_status WEIR_K(gated_delta_rule_chunk)(
                                           .v = v + row * qkv_stride + h * value_dim + tile * TILE,
                                           .out =
                                               out + (row * n_v_heads + h) * value_dim + tile * TILE,
-                                          .n = least(segments[s].n_rows - chunk * CHUNK, CHUNK),
+                                          .n = weir_min(segments[s].n_rows - chunk * CHUNK, CHUNK),
                                           .qkv_stride = qkv_stride,
                                           .out_stride = n_v_heads * value_dim,
                                           .key_dim = key_dim,

@@ -158,12 +158,12 @@ WEIR_INLINE void kv_write_row(
 }
 
 /* Seals the page; call after the barrier that follows its last row. */
-WEIR_INLINE void kv_close(const kv_target *to, const weir_kv_format format, int tid)
+WEIR_INLINE void kv_seal(const kv_target *to, const weir_kv_format format, int tid)
 {
     if (!weir_kv_seals_pages(format)) return;
     if (to->side == WEIR_KV_K)
-        kv_close_k(to, format, tid);
+        kv_seal_k(to, format, tid);
     else
-        kv_close_v(to, format, tid);
+        kv_seal_v(to, format, tid);
 }
 #pragma omp end declare target

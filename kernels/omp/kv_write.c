@@ -20,7 +20,7 @@ WEIR_INLINE void write_rows(
         kv_write_row(to, format, in->rows + i * in->stride, row, in->token + i, tid);
     if (!weir_kv_seals_pages(format) || in->token + in->n < WEIR_PAGE_TOKENS) return;
     TEAM_BARRIER
-    kv_close(to, format, tid);
+    kv_seal(to, format, tid);
 }
 
 WEIR_INLINE void write_part(

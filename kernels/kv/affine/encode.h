@@ -71,7 +71,7 @@ WEIR_INLINE void kv_store_affine(const kv_target *to, int64_t unit, int64_t inde
 }
 
 /* A thread codes the dims that share a word. */
-WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, int tid)
+WEIR_INLINE void kv_seal_k(const kv_target *to, const weir_kv_format format, int tid)
 {
     const int bits = weir_kv_bits(format), per = 32 / bits;
     const bool whole_page = weir_kv_scheme_of(format) == WEIR_KV_CHANNEL;
@@ -103,7 +103,7 @@ WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, in
 }
 
 /* int8: a thread codes a dim; kivi: 32 dims of a token. */
-WEIR_INLINE void kv_close_v(const kv_target *to, const weir_kv_format format, int tid)
+WEIR_INLINE void kv_seal_v(const kv_target *to, const weir_kv_format format, int tid)
 {
     const int bits = weir_kv_bits(format);
     const _Float16 *const unsealed = (const _Float16 *)to->unsealed;
