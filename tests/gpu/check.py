@@ -196,10 +196,9 @@ def logits_of(weir, model, settings, seconds):
     return values, ""
 
 
-# KV format, activations, and how far logits may be off in the mean: in f32 by rounding alone; fast
-# activations round elsewhere than on CPUs (docs/decisions/0028), which models of random weights
-# carry far. These are what tensor cores and attention over codes are compared by: the goldens are
-# f32.
+# KV format, activations, how far logits may be off in the mean. Fast activations round elsewhere
+# than on CPUs (docs/decisions/0028), which random weights carry far. These are what tensor cores
+# and attention over codes are compared by: the goldens are f32.
 NEAR = [
     ("f16", "f32", 1e-3),
     ("bf16", "f32", 1e-3),

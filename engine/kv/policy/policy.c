@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -11,6 +12,9 @@
 #include "engine/base/memory.h"
 #include "engine/kv/policy/budget.h"
 #include "engine/kv/policy/plan.h"
+#include "kernels/abi/kv_format_text.h"
+
+enum { METHODS_TEXT = 400 }; /* names of methods in a message */
 
 static weir_status check_shape(const weir_policy_shape *s, weir_error *error)
 {
@@ -58,38 +62,75 @@ static weir_status check_options(
     return options->ops->check != NULL ? options->ops->check(options, shape, error) : WEIR_OK;
 }
 
+/* Lists the methods whose defaults fit: "sinks, tova, ...". */
+static void list_methods(
+    char *out, size_t size, const weir_policy_shape *shape,
+    bool (*fits)(const weir_policy_shape *shape, const policy_layout *layout)
+)
+{
+    const char *name, *summary;
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; (name = weir_policy_at(i, &summary)) != NULL; i++) {
+        weir_policy_options options;
+        weir_error unused;
+        policy_layout layout = { 0 };
+        if (weir_policy_options_default(&options, name, &unused) != WEIR_OK ||
+            weir_policy_is_full(&options))
+            continue;
+        options.ops->layout(&layout, &options, shape);
+        if (!fits(shape, &layout)) continue;
+        const int n = snprintf(out + at, size - at, "%s%s", at > 0 ? ", " : "", name);
+        if (n < 0 || (size_t)n >= size - at) return;
+        at += (size_t)n;
+    }
+}
+
+/* What a method needs of attention can be seen. */
+static bool has_sight(const weir_policy_shape *shape, const policy_layout *layout)
+{
+    const unsigned mass = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST;
+    return !shape->hides_mass || (layout->needs & mass) == 0;
+}
+
 static weir_status check_sight(
-    const weir_policy_options *options, const weir_policy_shape *shape, unsigned needs,
+    const weir_policy_options *options, const weir_policy_shape *shape, const policy_layout *layout,
     weir_error *error
 )
 {
-    if (!shape->hides_mass ||
-        (needs & (WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST)) == 0)
-        return WEIR_OK;
+    char others[METHODS_TEXT];
+    if (has_sight(shape, layout)) return WEIR_OK;
+    list_methods(others, sizeof others, shape, has_sight);
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
         "%s needs the attention mass of each row, which the device has no kernel for in this "
-        "kv.format; use f16, or a policy that uses keys or queries",
-        weir_policy_name(options)
+        "kv.format; set kv.format to one of" WEIR_KV_DEVICE_READ_TEXT ", or use one of: %s",
+        weir_policy_name(options), others
     );
 }
 
 /* Methods that compare keys and queries at other positions turn the first dims. */
+static bool fits_rotation(const weir_policy_shape *shape, const policy_layout *layout)
+{
+    const unsigned turn = WEIR_POLICY_PLAIN_QUERIES | WEIR_POLICY_CALIBRATION;
+    return !shape->rotates_last || ((layout->needs & turn) == 0 && layout->first_keys == 0);
+}
+
 static weir_status check_rotation(
     const weir_policy_options *options, const weir_policy_shape *shape, const policy_layout *layout,
     weir_error *error
 )
 {
-    const unsigned turn = WEIR_POLICY_PLAIN_QUERIES | WEIR_POLICY_CALIBRATION;
-    if (!shape->rotates_last || ((layout->needs & turn) == 0 && layout->first_keys == 0))
-        return WEIR_OK;
+    char others[METHODS_TEXT];
+    if (fits_rotation(shape, layout)) return WEIR_OK;
+    list_methods(others, sizeof others, shape, fits_rotation);
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "%s%s rotates the first dims of keys, and this model's %s; use h2o, snapkv or another that "
-        "does not",
+        "%s%s rotates the first dims of keys, and this model's %s; use one of: %s",
         weir_policy_name(options), layout->first_keys > 0 ? " with positions=cache" : "",
         shape->rotary_dim > 0 ? "rotated dims are the last of a latent row"
-                              : "keys are latents that nothing rotates"
+                              : "keys are latents that nothing rotates",
+        others
     );
 }
 
@@ -183,7 +224,7 @@ weir_status weir_policy_open(
     WEIR_TRY(check_shape(shape, error));
     options->ops->layout(&layout, options, shape);
     WEIR_TRY(check_options(options, shape, &layout, error));
-    WEIR_TRY(check_sight(options, shape, layout.needs, error));
+    WEIR_TRY(check_sight(options, shape, &layout, error));
     WEIR_TRY(check_rotation(options, shape, &layout, error));
     WEIR_TRY(check_calibration(options, shape, &layout, calibration, error));
     WEIR_TRY(take(&policy, shape, &layout, error));

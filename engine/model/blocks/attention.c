@@ -94,8 +94,7 @@ static int64_t scratch_elements(
                      weir_heads_width(shape, options));
 }
 
-/* q, k, v = W_q x, W_k x, W_v x; q, k = rope(norm(q)), rope(norm(k)); k and v go to the KV pages,
- * unless they are those of an earlier layer;
+/* q, k, v = W_q x, W_k x, W_v x; q, k = rope(norm(q)), rope(norm(k)), in KV pages unless shared;
  * out = W_o (softmax(scale q K^T) V * sigmoid(gate)); scale is 1 / sqrt(hd) or attention_scale.
  * With q_gate W_q x is per head [query | gate]. */
 static weir_status forward(
