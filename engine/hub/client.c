@@ -88,20 +88,7 @@ static weir_status get_text(
     );
     if (status == WEIR_OK) status = hub_add_revision(&url, client);
     if (status == WEIR_OK && query[0] != '\0') status = weir_buffer_format(&url, "?%s", query);
-    if (status != WEIR_OK)
-        status = weir_error_set(error, WEIR_ENOMEM, "no memory for an address");
-    else
-        status = hub_run(
-            &t,
-            &(weir_http_request){ .url = url.data,
-                                  .token = client->options->token,
-                                  .body = take_text,
-                                  .is_cancelled = hub_is_cancelled,
-                                  .user = &t },
-            head
-        );
-    weir_buffer_free(&url);
-    return status;
+    return hub_run_url(&t, &url, status, (weir_http_request){ .body = take_text }, head);
 }
 
 weir_status hub_pin(hub_client *client, weir_error *error)

@@ -31,6 +31,12 @@ struct hub_transfer {
  * errors : those of weir_hub_get */
 WEIR_MUST_CHECK weir_status
 hub_run(hub_transfer *t, const weir_http_request *request, weir_http_head *head);
+/* The same for the address in `url`, with the client's token; the status is that of writing the
+ * address. Frees `url`. */
+WEIR_MUST_CHECK weir_status hub_run_url(
+    hub_transfer *t, weir_buffer *url, weir_status status, weir_http_request request,
+    weir_http_head *head
+);
 /* Calls options->warn. */
 void hub_warn(const hub_client *client, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -73,19 +73,6 @@ weir_status hub_download(
     if (status == WEIR_OK) status = hub_add_revision(&url, client);
     if (status == WEIR_OK) status = weir_buffer_text(&url, "/");
     if (status == WEIR_OK) status = hub_add_file(&url, file->name);
-    if (status != WEIR_OK)
-        status = weir_error_set(error, WEIR_ENOMEM, "no memory for an address");
-    else
-        status = hub_run(
-            &t,
-            &(weir_http_request){ .url = url.data,
-                                  .token = client->options->token,
-                                  .begin = begin_bytes,
-                                  .body = take_bytes,
-                                  .is_cancelled = hub_is_cancelled,
-                                  .user = &t },
-            &head
-        );
-    weir_buffer_free(&url);
-    return status;
+    const weir_http_request request = { .begin = begin_bytes, .body = take_bytes };
+    return hub_run_url(&t, &url, status, request, &head);
 }

@@ -172,3 +172,18 @@ weir_status hub_run(hub_transfer *t, const weir_http_request *request, weir_http
             return interrupted(client, t->error);
     }
 }
+
+weir_status hub_run_url(
+    hub_transfer *t, weir_buffer *url, weir_status status, weir_http_request request,
+    weir_http_head *head
+)
+{
+    request.url = url->data;
+    request.token = t->client->options->token;
+    request.is_cancelled = hub_is_cancelled;
+    request.user = t;
+    status = status != WEIR_OK ? weir_error_set(t->error, WEIR_ENOMEM, "no memory for an address")
+                               : hub_run(t, &request, head);
+    weir_buffer_free(url);
+    return status;
+}

@@ -20,6 +20,19 @@ _BOS, _SPECIAL = 1, 2
 _PARAMS = {name for name, _ in CParams._fields_[1:]}
 
 
+class _Closing:
+    """What has `close`: ends with a `with` statement, or when it is collected."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        self.close()
+
+
 def _c_tokens(tokens):
     tokens = list(tokens)
     return (c_int32 * len(tokens))(*tokens), len(tokens)
@@ -38,7 +51,7 @@ def _fields(struct):
             for name, value in values.items()}
 
 
-class Engine:
+class Engine(_Closing):
     """One model under one memory budget.
 
     model: a GGUF or safetensors file, a checkpoint folder or the name of a model of `weir get`;
@@ -75,15 +88,6 @@ class Engine:
         if self._handle is not None:
             lib.weir_engine_close(self._handle)
             self._handle = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def __del__(self):
-        self.close()
 
     @property
     def _open(self):
@@ -145,7 +149,7 @@ class Engine:
         return made
 
 
-class Sequence:
+class Sequence(_Closing):
     """A list of tokens and its state; created by Engine.sequence()."""
 
     def __init__(self, engine):
@@ -163,15 +167,6 @@ class Sequence:
         self._stop()
         lib.weir_sequence_free(self._handle)
         self._handle = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def __del__(self):
-        self.close()
 
     @property
     def _open(self):

@@ -230,40 +230,10 @@ TEST(Dense, HalfWeightsHaveTheBitsOfTheirF32)
 TEST(Dense, SeveralOutputsBiasStridesAndAccumulation)
 {
     OldStream stream;
-    const int64_t n_in = 192, n_rows = 13, x_stride = 200;
+    const int64_t n_in = 192;
     const Weight a(stream.stream, WEIR_F32, 96, n_in, 1), b(stream.stream, WEIR_BF16, 40, n_in, 2),
         c(stream.stream, WEIR_F16, 96, n_in, 3), d(stream.stream, WEIR_F32, 1, n_in, 4);
-    const Weight *weights[] = { &a, &b, &c, &d };
-    const auto x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
-               before = random_rows(n_rows * 120, 11);
-    for (const weir_kernel *kernel : kernels_here()) {
-        std::vector<float> got[4], single(n_rows * 96);
-        weir_matmul_args args = arguments(&a.weight, nullptr, x.data(), n_rows);
-        args.x_stride = x_stride, args.n_outputs = 4;
-        for (int o = 0; o < 4; o++) {
-            got[o] = before;
-            args.outputs[o] = { &weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr,
-                                120 - o, o >= 2 };
-        }
-        ASSERT_TRUE(run(*kernel, args, 3));
-        for (int o = 0; o < 4; o++) {
-            weir_matmul_args one = arguments(&weights[o]->weight, single.data(), x.data(), n_rows);
-            one.x_stride = x_stride;
-            ASSERT_TRUE(run(*kernel, one));
-            const int64_t n_out = weights[o]->weight.n_out, stride = 120 - o;
-            for (int64_t at = 0; at < n_rows * 120; at++) {
-                const int64_t r = at / stride, i = at % stride;
-                float want = before[(size_t)at];
-                if (r < n_rows && i < n_out) {
-                    const float value =
-                        single[(size_t)(r * n_out + i)] + (o % 2 ? bias[(size_t)i] : 0.0f);
-                    want = o >= 2 ? before[(size_t)at] + value : value;
-                }
-                ASSERT_EQ(got[o][(size_t)at], want)
-                    << kernel->name << " output " << o << " row " << r << " column " << i;
-            }
-        }
-    }
+    expect_outputs(kernels_here(), { &a, &b, &c, &d });
 }
 
 TEST(Dense, AnInfinityOrNanSpoilsItsOwnRow)

@@ -1,6 +1,9 @@
 // tests/unit/matmul/fixture.h - random weights of every file type, packed as the engine packs them,
 // and calls with guarded memory.
 #pragma once
+#include <gtest/gtest.h>
+
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -203,6 +206,45 @@ inline bool run(const weir_kernel &kernel, const weir_matmul_args &args, int n_t
     for (size_t i = bytes; i < bytes + 64; i++)
         if ((uint8_t)scratch.get()[i] != 0xA5) return false;
     return true;
+}
+
+// One call with four weights of the same inputs and at most 96 outputs has the bits of a call for
+// each: every second with a bias, the last two added to what is there.
+inline void expect_outputs(
+    const std::vector<const weir_kernel *> &kernels, const std::array<const Weight *, 4> &weights
+)
+{
+    const int64_t n_in = weights[0]->weight.n_in, n_rows = 13, x_stride = n_in + 8;
+    const auto x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
+               before = random_rows(n_rows * 120, 11);
+    for (const weir_kernel *kernel : kernels) {
+        std::vector<float> got[4], single(n_rows * 96);
+        weir_matmul_args args = arguments(&weights[0]->weight, nullptr, x.data(), n_rows);
+        args.x_stride = x_stride, args.n_outputs = 4;
+        for (int o = 0; o < 4; o++) {
+            got[o] = before;
+            args.outputs[o] = { &weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr,
+                                120 - o, o >= 2 };
+        }
+        ASSERT_TRUE(run(*kernel, args, 3));
+        for (int o = 0; o < 4; o++) {
+            weir_matmul_args one = arguments(&weights[o]->weight, single.data(), x.data(), n_rows);
+            one.x_stride = x_stride;
+            ASSERT_TRUE(run(*kernel, one));
+            const int64_t n_out = weights[o]->weight.n_out, stride = 120 - o;
+            for (int64_t at = 0; at < n_rows * 120; at++) {
+                const int64_t r = at / stride, i = at % stride;
+                float want = before[(size_t)at];
+                if (r < n_rows && i < n_out) {
+                    const float value =
+                        single[(size_t)(r * n_out + i)] + (o % 2 ? bias[(size_t)i] : 0.0f);
+                    want = o >= 2 ? before[(size_t)at] + value : value;
+                }
+                ASSERT_EQ(got[o][(size_t)at], want)
+                    << kernel->name << " output " << o << " row " << r << " column " << i;
+            }
+        }
+    }
 }
 
 } // namespace weir_test

@@ -79,6 +79,32 @@ class Toy : public support::Reuse {
         settings_ = { "model.arch=toy", "model.arch_dir=" + folder_ + "/archs",
                       "model.adapter=" + folder_ + "/toy.safetensors" };
     }
+    /* A prompt and its answer. */
+    std::vector<int32_t> first_turn()
+    {
+        auto turn = prompt(1, 200);
+        const auto answer = run(turn);
+        turn.insert(turn.end(), answer.begin(), answer.end());
+        return turn;
+    }
+    /* Saves them as the session "talk"; returns the tokens in its file. */
+    int32_t save(const std::vector<int32_t> &tokens)
+    {
+        const weir_session_request request = { "talk", nullptr, tokens.data(),
+                                               (int32_t)tokens.size() };
+        weir_session_result result = {};
+        EXPECT_EQ(
+            weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
+        ) << error_.text;
+        return result.n_tokens;
+    }
+    void restore()
+    {
+        weir_session_result result = {};
+        EXPECT_EQ(
+            weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
+        ) << error_.text;
+    }
     void write(const std::string &arch)
     {
         std::filesystem::create_directories(folder_ + "/archs");
@@ -139,22 +165,13 @@ TEST_F(Toy, ASessionGoesOnAfterARestart)
     const std::string dir = "sessions.dir=" + folder_ + "/sessions";
     std::filesystem::create_directories(folder_ + "/sessions");
     open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
-    auto turn = prompt(1, 200);
-    const auto answer = run(turn);
-    turn.insert(turn.end(), answer.begin(), answer.end());
-    const weir_session_request request = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
-    weir_session_result result = {};
-    ASSERT_EQ(
-        weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
-    ) << error_.text;
-    EXPECT_EQ(result.n_tokens, 211);
+    auto turn = first_turn();
+    EXPECT_EQ(save(turn), 211);
     turn.resize(240, 5);
     const auto uninterrupted = run(turn, nullptr, false);
     stop();
     open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
-    ASSERT_EQ(
-        weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
-    ) << error_.text;
+    restore();
     EXPECT_EQ(run(turn), uninterrupted);
     EXPECT_EQ(usage_.n_cached, 211) << usage_.reuse;
     stop();
@@ -209,19 +226,13 @@ TEST_F(Toy, APrunedSequenceGoesOnAfterARestart)
         const auto answer = run(turn);
         EXPECT_GT(usage_.n_evicted, 0) << policy;
         turn.insert(turn.end(), answer.begin(), answer.end());
-        const weir_session_request request = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
-        weir_session_result result = {};
-        ASSERT_EQ(
-            weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
-        ) << error_.text;
+        save(turn);
         turn.resize(240, 5);
         const auto uninterrupted = run(turn);
         EXPECT_GT(usage_.n_cached, 200) << policy << ": " << usage_.reuse;
         stop();
         start();
-        ASSERT_EQ(
-            weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
-        ) << error_.text;
+        restore();
         EXPECT_EQ(run(turn), uninterrupted) << policy;
         EXPECT_GT(usage_.n_cached, 200) << policy << ": " << usage_.reuse;
         stop();
@@ -287,19 +298,14 @@ TEST_F(SharedRows, ASessionHoldsThemOnce)
     std::filesystem::create_directories(folder_ + "/sessions");
     write(sharing_arch("shared"));
     open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
-    auto turn = prompt(1, 200);
-    const auto answer = run(turn);
-    turn.insert(turn.end(), answer.begin(), answer.end());
-    const weir_session_request request = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
-    weir_session_result result = {};
-    ASSERT_EQ(
-        weir_sessions_save(weir_engine_sessions(engine_), &request, &result, &error_), WEIR_OK
-    ) << error_.text;
+    auto turn = first_turn();
+    save(turn);
     turn.resize(240, 5);
     const auto uninterrupted = run(turn, nullptr, false);
     stop();
     write(sharing_arch("copied")); /* the same model, but for its rows */
     open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
+    weir_session_result result = {};
     EXPECT_EQ(
         weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
         WEIR_EMISMATCH
@@ -308,9 +314,7 @@ TEST_F(SharedRows, ASessionHoldsThemOnce)
     stop();
     write(sharing_arch("shared"));
     open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
-    ASSERT_EQ(
-        weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK
-    ) << error_.text;
+    restore();
     EXPECT_EQ(run(turn), uninterrupted);
     EXPECT_EQ(usage_.n_cached, 211) << usage_.reuse;
 }
