@@ -123,74 +123,127 @@ static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
     return weir_buffer_text(out, "\n");
 }
 
-weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
+/* ---- what a line says after its size --------------------------------------------------------- */
+static weir_status note_states(weir_buffer *out, const weir_plan *plan)
+{
+    return weir_buffer_format(out, "   %d sequences", (int)plan->facts.n_slots);
+}
+
+static weir_status note_weights(weir_buffer *out, const weir_plan *plan)
+{
+    char size[WEIR_SIZE_TEXT];
+    if (plan->facts.n_experts_here > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, "   %" PRId64 " of %" PRId64 " experts in memory (memory.experts)",
+            plan->facts.n_experts_here, plan->facts.n_experts
+        ));
+    if (plan->facts.layer_embedding_bytes == 0) return WEIR_OK;
+    return weir_buffer_format(
+        out, "   %s of per-layer embeddings are read from the file",
+        weir_size_text(size, (size_t)plan->facts.layer_embedding_bytes)
+    );
+}
+
+static weir_status note_kv(weir_buffer *out, const weir_plan *plan)
+{
+    WEIR_TRY(weir_buffer_format(
+        out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages",
+        plan->facts.kv_format, plan->kv_rows, plan->facts.kv_bytes_per_token, plan->facts.kv_pages
+    ));
+    if (plan->facts.kv_sink_pages > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, ", %" PRId64 " of them for first tokens of %" PRId64 " bytes",
+            plan->facts.kv_sink_pages, plan->facts.kv_bytes_per_sink
+        ));
+    if (plan->kv_unsealed > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, ", %.1f MiB of unsealed rows", (double)plan->kv_unsealed / (1024.0 * 1024.0)
+        ));
+    if (plan->facts.kv_disk_pages == 0) return WEIR_OK;
+    return weir_buffer_format(
+        out, "; %" PRId64 " of these pages on disk", plan->facts.kv_disk_pages
+    );
+}
+
+static weir_status note_windows(weir_buffer *out, const weir_plan *plan)
+{
+    return weir_buffer_format(
+        out, "   the last %" PRId64 " tokens of a sequence; %" PRId64 " blocks of 64",
+        plan->facts.kv_window, plan->facts.n_window_blocks
+    );
+}
+
+static weir_status note_tables(weir_buffer *out, const weir_plan *plan)
+{
+    char size[WEIR_SIZE_TEXT];
+    if (plan->tables == 0) return WEIR_OK;
+    return weir_buffer_format(
+        out, "   %s of it for tables of sequences", weir_size_text(size, plan->tables)
+    );
+}
+
+static weir_status note_threads(weir_buffer *out, const weir_plan *plan)
+{
+    return weir_buffer_format(out, "   with %d threads", (int)plan->n_threads);
+}
+
+static weir_status note_host(weir_buffer *out, const weir_plan *plan)
+{
+    if (plan->facts.kv_host_pages == 0) return WEIR_OK;
+    return weir_buffer_format(
+        out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->facts.kv_host_pages
+    );
+}
+
+/* Pages that are read ahead lie near the kernels. */
+static weir_status note_prefetch(weir_buffer *out, const weir_plan *plan, bool is_near)
+{
+    if (plan->has_device != is_near || plan->prefetch == 0) return WEIR_OK;
+    return weir_buffer_format(
+        out, "   %.1f MiB of it for pages from %s", (double)plan->prefetch / (1024.0 * 1024.0),
+        is_near ? "the tier below" : "the disk"
+    );
+}
+
+static weir_status note_activations(weir_buffer *out, const weir_plan *plan)
+{
+    return note_prefetch(out, plan, false);
+}
+
+static weir_status note_activations_near(weir_buffer *out, const weir_plan *plan)
+{
+    return note_prefetch(out, plan, true);
+}
+
+static const struct {
+    const char *name; /* of a part */
+    weir_status (*print)(weir_buffer *out, const weir_plan *plan);
+} notes[] = {
+    { "recurrent_state", note_states },
+    { "weights", note_weights },
+    { "kv", note_kv },
+    { "kv_windows", note_windows },
+    { "page_tables", note_tables },
+    { "process", note_threads },
+    { "kv_host", note_host },
+    { "activations", note_activations },
+    { "activations_near", note_activations_near },
+};
+
+static weir_status print_part(weir_buffer *out, const weir_plan *plan, const part *p)
+{
+    char size[WEIR_SIZE_TEXT];
+    if (p->bytes == 0) return WEIR_OK;
+    WEIR_TRY(weir_buffer_format(out, "  %-22s %16s", p->text, weir_size_text(size, p->bytes)));
+    if (plan->has_device && p->is_near) WEIR_TRY(weir_buffer_format(out, " on %s", plan->device));
+    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++)
+        if (strcmp(p->name, notes[i].name) == 0) WEIR_TRY(notes[i].print(out, plan));
+    return weir_buffer_text(out, "\n");
+}
+
+static weir_status print_totals(weir_buffer *out, const weir_plan *plan)
 {
     const double mib = 1024.0 * 1024.0;
-    char size[WEIR_SIZE_TEXT];
-    part parts[PARTS];
-    parts_of(parts, plan);
-    WEIR_TRY(
-        weir_buffer_format(out, "memory plan for %s (%s)\n", plan->facts.model, plan->facts.arch)
-    );
-    for (const part *p = parts; p < parts + PARTS; p++) {
-        if (p->bytes == 0) continue;
-        WEIR_TRY(weir_buffer_format(out, "  %-22s %16s", p->text, weir_size_text(size, p->bytes)));
-        if (plan->has_device && p->is_near)
-            WEIR_TRY(weir_buffer_format(out, " on %s", plan->device));
-        if (strcmp(p->name, "recurrent_state") == 0)
-            WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->facts.n_slots));
-        if (strcmp(p->name, "weights") == 0 && plan->facts.n_experts_here > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, "   %" PRId64 " of %" PRId64 " experts in memory (memory.experts)",
-                plan->facts.n_experts_here, plan->facts.n_experts
-            ));
-        if (strcmp(p->name, "weights") == 0 && plan->facts.layer_embedding_bytes > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, "   %s of per-layer embeddings are read from the file",
-                weir_size_text(size, (size_t)plan->facts.layer_embedding_bytes)
-            ));
-        if (strcmp(p->name, "kv") == 0)
-            WEIR_TRY(weir_buffer_format(
-                out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages",
-                plan->facts.kv_format, plan->kv_rows, plan->facts.kv_bytes_per_token,
-                plan->facts.kv_pages
-            ));
-        if (strcmp(p->name, "kv") == 0 && plan->facts.kv_sink_pages > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, ", %" PRId64 " of them for first tokens of %" PRId64 " bytes",
-                plan->facts.kv_sink_pages, plan->facts.kv_bytes_per_sink
-            ));
-        if (strcmp(p->name, "kv") == 0 && plan->kv_unsealed > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, ", %.1f MiB of unsealed rows", (double)plan->kv_unsealed / mib
-            ));
-        if (strcmp(p->name, "kv") == 0 && plan->facts.kv_disk_pages > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, "; %" PRId64 " of these pages on disk", plan->facts.kv_disk_pages
-            ));
-        if (strcmp(p->name, "kv_windows") == 0)
-            WEIR_TRY(weir_buffer_format(
-                out, "   the last %" PRId64 " tokens of a sequence; %" PRId64 " blocks of 64",
-                plan->facts.kv_window, plan->facts.n_window_blocks
-            ));
-        if (strcmp(p->name, "page_tables") == 0 && plan->tables > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, "   %s of it for tables of sequences", weir_size_text(size, plan->tables)
-            ));
-        if (strcmp(p->name, "process") == 0)
-            WEIR_TRY(weir_buffer_format(out, "   with %d threads", (int)plan->n_threads));
-        if (strcmp(p->name, "kv_host") == 0 && plan->facts.kv_host_pages > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->facts.kv_host_pages
-            ));
-        if (strcmp(p->name, plan->has_device ? "activations_near" : "activations") == 0 &&
-            plan->prefetch > 0)
-            WEIR_TRY(weir_buffer_format(
-                out, "   %.1f MiB of it for pages from %s", (double)plan->prefetch / mib,
-                plan->has_device ? "the tier below" : "the disk"
-            ));
-        WEIR_TRY(weir_buffer_text(out, "\n"));
-    }
     WEIR_TRY(weir_buffer_format(
         out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
         (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"
@@ -205,6 +258,18 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
         WEIR_TRY(
             weir_buffer_format(out, "  %-22s %12s       %s\n", "device", "cpu", plan->device_why)
         );
+    return WEIR_OK;
+}
+
+weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
+{
+    part parts[PARTS];
+    parts_of(parts, plan);
+    WEIR_TRY(
+        weir_buffer_format(out, "memory plan for %s (%s)\n", plan->facts.model, plan->facts.arch)
+    );
+    for (const part *p = parts; p < parts + PARTS; p++) WEIR_TRY(print_part(out, plan, p));
+    WEIR_TRY(print_totals(out, plan));
     WEIR_TRY(print_disk(out, plan));
     if (plan->kv_peak > 0)
         WEIR_TRY(weir_buffer_format(

@@ -184,141 +184,127 @@ static weir_status write_experts(const writer *w, const weir_expert_stats *exper
     );
 }
 
+typedef struct metric {
+    const char *name, *type, *help;
+    double value;
+} metric;
+
+static weir_status write_metrics(const writer *w, const metric *metrics, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        WEIR_TRY(sample(w, metrics[i].name, metrics[i].type, metrics[i].help, metrics[i].value));
+    return WEIR_OK;
+}
+
+/* Pages of KV, in memory and in the lower tier. */
+static weir_status write_kv(
+    const writer *w, const weir_service_stats *stats, const weir_engine_facts *facts
+)
+{
+    const metric metrics[] = {
+        { "kv_used_bytes", "gauge", "Bytes of KV pages in use.", (double)stats->kv_bytes_used },
+        { "kv_total_bytes", "gauge", "Bytes of all KV pages.", (double)stats->kv_bytes_total },
+        { "kv_bytes_per_token", "gauge", "Bytes of KV that one token takes over all layers.",
+          (double)facts->kv_bytes_per_token },
+        { "kv_disk_pages", "gauge", "KV pages that are on disk.",
+          (double)stats->kv_disk_pages_used },
+        { "kv_host_pages", "gauge", "KV pages that left the GPU and are on the host.",
+          (double)stats->kv_host_pages_used },
+        { "kv_disk_out_bytes_total", "counter", "KV bytes that left memory for the disk.",
+          (double)stats->kv_bytes_out },
+        { "kv_disk_back_bytes_total", "counter", "KV bytes that came back to memory.",
+          (double)stats->kv_bytes_back },
+        { "kv_disk_read_bytes_total", "counter",
+          "KV bytes that attention and sessions read on disk.", (double)stats->kv_bytes_read },
+        { "kv_disk_errors_total", "counter", "Writes and reads of KV pages that failed.",
+          (double)(stats->kv_write_errors + stats->kv_read_errors) },
+    };
+    return write_metrics(w, metrics, sizeof metrics / sizeof metrics[0]);
+}
+
+/* What the caches hold, and what they lost. */
+static weir_status write_cached(const writer *w, const weir_service_stats *stats)
+{
+    const metric metrics[] = {
+        { "kv_evicted_tokens_total", "counter", "Rows that a policy dropped for good.",
+          (double)stats->evicted_tokens },
+        { "kept_tokens", "gauge", "Tokens of finished sequences in the cache.",
+          (double)stats->kept_tokens },
+        { "kept_bytes", "gauge", "Bytes of KV pages held only by finished sequences.",
+          (double)stats->kept_bytes },
+        { "kept_states", "gauge", "Recurrent snapshots in the prefix cache.",
+          (double)stats->kept_states },
+        { "cold_states", "gauge", "Of the recurrent snapshots, those on disk.",
+          (double)stats->cold_states },
+        { "kept_policy_sequences", "gauge", "Finished sequences with a KV policy in the cache.",
+          (double)stats->kept_pruned_sequences },
+        { "dropped_tokens_total", "counter", "Cached tokens dropped to make room for others.",
+          (double)stats->dropped_tokens },
+        { "unsaved_tokens_total", "counter", "Dropped tokens that are in no session file.",
+          (double)stats->unsaved_tokens },
+    };
+    return write_metrics(w, metrics, sizeof metrics / sizeof metrics[0]);
+}
+
+/* Sequences that were saved because memory was short. */
+static weir_status write_saved(const writer *w, const weir_service_stats *stats)
+{
+    const metric metrics[] = {
+        { "sessions_saved_total", "counter", "Sequences written to files because memory was short.",
+          (double)stats->saved_sequences },
+        { "sessions_saved_tokens_total", "counter", "Their tokens.", (double)stats->saved_tokens },
+        { "sessions_save_failures_total", "counter", "Such sequences that could not be written.",
+          (double)stats->save_failures },
+        { "sessions_given_up_total", "counter", "Such sequences dropped before they were written.",
+          (double)stats->saves_given_up },
+        { "sessions_replaced_total", "counter",
+          "Files of such sequences deleted for newer ones (sessions.limit, memory.disk).",
+          (double)stats->replaced_sequences },
+        { "sessions_found_total", "counter", "Files restored because a prompt has the same prefix.",
+          (double)stats->found_sequences },
+        { "sessions_found_tokens_total", "counter", "Prompt tokens restored from them.",
+          (double)stats->found_tokens },
+    };
+    return write_metrics(w, metrics, sizeof metrics / sizeof metrics[0]);
+}
+
+/* Steps, requests and work on sessions. */
+static weir_status write_work(
+    const writer *w, const weir_metrics *m, const weir_service_stats *stats
+)
+{
+    const metric metrics[] = {
+        { "preemptions_total", "counter", "Preemptions of sequences.", (double)stats->preemptions },
+        { "steps_total", "counter", "Steps of the engine.", (double)stats->steps },
+        { "batch_rows_total", "counter", "Rows computed by all steps.", (double)stats->batch_rows },
+        { "requests_refused_total", "counter", "Requests answered with 4xx.", load(&m->refused) },
+        { "sessions_saving", "gauge", "Session files being written.", load(&m->sessions_saving) },
+        { "sessions_restoring", "gauge", "Session files being read into the cache.",
+          load(&m->sessions_restoring) },
+        { "sessions_waiting", "gauge", "Saves, restores and other work on sessions that wait.",
+          load(&m->sessions_waiting) },
+        { "log_lines_dropped_total", "counter", "Log lines dropped because a reader was too slow.",
+          load(&m->log_lines_dropped) },
+        { "connections_refused_total", "counter",
+          "Connections beyond the limit: health only, or closed.", load(&m->connections_refused) },
+        { "requests_failed_total", "counter", "Requests that failed in the engine.",
+          load(&m->failed) },
+        { "requests_cancelled_total", "counter", "Requests whose client left.",
+          load(&m->cancelled) },
+    };
+    return write_metrics(w, metrics, sizeof metrics / sizeof metrics[0]);
+}
+
 static weir_status write_own(
     const writer *w, const weir_metrics *m, const weir_service_stats *stats,
     const weir_engine_facts *facts
 )
 {
-    WEIR_TRY(sample(
-        w, "kv_used_bytes", "gauge", "Bytes of KV pages in use.", (double)stats->kv_bytes_used
-    ));
-    WEIR_TRY(sample(
-        w, "kv_total_bytes", "gauge", "Bytes of all KV pages.", (double)stats->kv_bytes_total
-    ));
-    WEIR_TRY(sample(
-        w, "kv_bytes_per_token", "gauge", "Bytes of KV that one token takes over all layers.",
-        (double)facts->kv_bytes_per_token
-    ));
-    WEIR_TRY(sample(
-        w, "kv_disk_pages", "gauge", "KV pages that are on disk.", (double)stats->kv_disk_pages_used
-    ));
-    WEIR_TRY(sample(
-        w, "kv_host_pages", "gauge", "KV pages that left the GPU and are on the host.",
-        (double)stats->kv_host_pages_used
-    ));
-    WEIR_TRY(sample(
-        w, "kv_disk_out_bytes_total", "counter", "KV bytes that left memory for the disk.",
-        (double)stats->kv_bytes_out
-    ));
-    WEIR_TRY(sample(
-        w, "kv_disk_back_bytes_total", "counter", "KV bytes that came back to memory.",
-        (double)stats->kv_bytes_back
-    ));
-    WEIR_TRY(sample(
-        w, "kv_disk_read_bytes_total", "counter",
-        "KV bytes that attention and sessions read on disk.", (double)stats->kv_bytes_read
-    ));
-    WEIR_TRY(sample(
-        w, "kv_disk_errors_total", "counter", "Writes and reads of KV pages that failed.",
-        (double)(stats->kv_write_errors + stats->kv_read_errors)
-    ));
+    WEIR_TRY(write_kv(w, stats, facts));
     if (stats->experts.n_slots > 0) WEIR_TRY(write_experts(w, &stats->experts));
-    WEIR_TRY(sample(
-        w, "kv_evicted_tokens_total", "counter", "Rows that a policy dropped for good.",
-        (double)stats->evicted_tokens
-    ));
-    WEIR_TRY(sample(
-        w, "kept_tokens", "gauge", "Tokens of finished sequences in the cache.",
-        (double)stats->kept_tokens
-    ));
-    WEIR_TRY(sample(
-        w, "kept_bytes", "gauge", "Bytes of KV pages held only by finished sequences.",
-        (double)stats->kept_bytes
-    ));
-    WEIR_TRY(sample(
-        w, "kept_states", "gauge", "Recurrent snapshots in the prefix cache.",
-        (double)stats->kept_states
-    ));
-    WEIR_TRY(sample(
-        w, "cold_states", "gauge", "Of the recurrent snapshots, those on disk.",
-        (double)stats->cold_states
-    ));
-    WEIR_TRY(sample(
-        w, "kept_policy_sequences", "gauge", "Finished sequences with a KV policy in the cache.",
-        (double)stats->kept_pruned_sequences
-    ));
-    WEIR_TRY(sample(
-        w, "dropped_tokens_total", "counter", "Cached tokens dropped to make room for others.",
-        (double)stats->dropped_tokens
-    ));
-    WEIR_TRY(sample(
-        w, "unsaved_tokens_total", "counter", "Dropped tokens that are in no session file.",
-        (double)stats->unsaved_tokens
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_saved_total", "counter",
-        "Sequences written to files because memory was short.", (double)stats->saved_sequences
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_saved_tokens_total", "counter", "Their tokens.", (double)stats->saved_tokens
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_save_failures_total", "counter", "Such sequences that could not be written.",
-        (double)stats->save_failures
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_given_up_total", "counter", "Such sequences dropped before they were written.",
-        (double)stats->saves_given_up
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_replaced_total", "counter",
-        "Files of such sequences deleted for newer ones (sessions.limit, memory.disk).",
-        (double)stats->replaced_sequences
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_found_total", "counter",
-        "Files restored because a prompt has the same prefix.", (double)stats->found_sequences
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_found_tokens_total", "counter", "Prompt tokens restored from them.",
-        (double)stats->found_tokens
-    ));
-    WEIR_TRY(sample(
-        w, "preemptions_total", "counter", "Preemptions of sequences.", (double)stats->preemptions
-    ));
-    WEIR_TRY(sample(w, "steps_total", "counter", "Steps of the engine.", (double)stats->steps));
-    WEIR_TRY(sample(
-        w, "batch_rows_total", "counter", "Rows computed by all steps.", (double)stats->batch_rows
-    ));
-    WEIR_TRY(sample(
-        w, "requests_refused_total", "counter", "Requests answered with 4xx.", load(&m->refused)
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_saving", "gauge", "Session files being written.", load(&m->sessions_saving)
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_restoring", "gauge", "Session files being read into the cache.",
-        load(&m->sessions_restoring)
-    ));
-    WEIR_TRY(sample(
-        w, "sessions_waiting", "gauge", "Saves, restores and other work on sessions that wait.",
-        load(&m->sessions_waiting)
-    ));
-    WEIR_TRY(sample(
-        w, "log_lines_dropped_total", "counter", "Log lines dropped because a reader was too slow.",
-        load(&m->log_lines_dropped)
-    ));
-    WEIR_TRY(sample(
-        w, "connections_refused_total", "counter",
-        "Connections beyond the limit: health only, or closed.", load(&m->connections_refused)
-    ));
-    WEIR_TRY(sample(
-        w, "requests_failed_total", "counter", "Requests that failed in the engine.",
-        load(&m->failed)
-    ));
-    return sample(
-        w, "requests_cancelled_total", "counter", "Requests whose client left.", load(&m->cancelled)
-    );
+    WEIR_TRY(write_cached(w, stats));
+    WEIR_TRY(write_saved(w, stats));
+    return write_work(w, m, stats);
 }
 
 static weir_status write_step_times(const writer *w, const weir_service_stats *stats)
