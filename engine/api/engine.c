@@ -26,9 +26,9 @@ weir_status weir_engine_open(weir_engine **out, const weir_config *config, weir_
 }
 
 /* Copies as much as the struct of a caller built for this or an earlier version holds. */
-static void give(void *out, size_t room, void *from, size_t size)
+static void give(void *out, size_t capacity, void *from, size_t size)
 {
-    const size_t n = room < size ? room : size;
+    const size_t n = capacity < size ? capacity : size;
     *(size_t *)from = n;
     memcpy(out, from, n);
 }

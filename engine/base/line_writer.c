@@ -147,10 +147,10 @@ static outcome say_dropped(weir_line_writer *w, uint64_t dropped)
 {
     char line[160];
     size_t n_written = 0;
-    const size_t room = sizeof line;
+    const size_t capacity = sizeof line;
     const uint64_t more = dropped - w->said;
-    const int n = snprintf(line, room, "%s%" PRIu64 "%s\n", w->before, more, w->after);
-    if (n < 0 || (size_t)n >= room) return WRITTEN;
+    const int n = snprintf(line, capacity, "%s%" PRIu64 "%s\n", w->before, more, w->after);
+    if (n < 0 || (size_t)n >= capacity) return WRITTEN;
     const outcome result = write_bytes(w, &n_written, line, (size_t)n);
     if (result != WRITTEN) return result;
     (void)pthread_mutex_lock(&w->lock);

@@ -133,11 +133,13 @@ static bool parse_int(const char *text, char stop, int64_t *out, const char **en
     return true;
 }
 
-/* Parses at most `room` integers separated by commas. Returns 0 on any error. */
-static size_t parse_numbers(const weir_option *option, const char *text, int64_t *out, size_t room)
+/* Parses at most `capacity` integers separated by commas. Returns 0 on any error. */
+static size_t parse_numbers(
+    const weir_option *option, const char *text, int64_t *out, size_t capacity
+)
 {
-    for (size_t n = 0; n < room; text++) {
-        if (!parse_int(text, room == 1 ? '\0' : ',', &out[n], &text) || out[n] < option->min ||
+    for (size_t n = 0; n < capacity; text++) {
+        if (!parse_int(text, capacity == 1 ? '\0' : ',', &out[n], &text) || out[n] < option->min ||
             out[n] > option->max)
             return 0;
         n++;
@@ -185,12 +187,12 @@ static weir_status expand(
 )
 {
     char *const start = out->paths + out->n_paths;
-    const size_t room = sizeof out->paths - out->n_paths;
+    const size_t capacity = sizeof out->paths - out->n_paths;
     const bool is_path = option->type == WEIR_OPTION_TEXT &&
                          (strcmp(option->value, "FILE") == 0 || strcmp(option->value, "DIR") == 0 ||
                           strcmp(option->name, "config") == 0);
     if (!is_path || (*value)[0] != '~') return WEIR_OK;
-    const weir_status status = weir_config_path(start, room, *value, error);
+    const weir_status status = weir_config_path(start, capacity, *value, error);
     if (status != WEIR_OK) return weir_error_prefix(error, status, "--%s", option->name);
     *value = start;
     out->n_paths += strlen(start) + 1;

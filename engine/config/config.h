@@ -112,7 +112,7 @@ weir_config_set(weir_config *config, const char *path, const char *value, weir_e
 /* Expands "~" and "~/..." with $HOME and copies other paths. ECONFIG: HOME is not set, or the path
  * is too long. */
 WEIR_MUST_CHECK weir_status
-weir_config_path(char *out, size_t room, const char *path, weir_error *error);
+weir_config_path(char *out, size_t capacity, const char *path, weir_error *error);
 /* Checks relations between keys. Ranges of single keys are checked when they are set. */
 WEIR_MUST_CHECK weir_status weir_config_check(const weir_config *config, weir_error *error);
 /* Writes all keys with type, default and help, as --help-config prints them: a valid TOML file. */

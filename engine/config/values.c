@@ -202,7 +202,7 @@ static weir_status refuse_word(const weir_key *key, const char *value, weir_erro
 
 /* Bytes of the well-formed UTF-8 character at `text`: no overlong forms, no surrogates, at most
  * U+10FFFF. 0 if there is none. */
-static size_t character_length(const unsigned char *text, size_t room)
+static size_t character_length(const unsigned char *text, size_t capacity)
 {
     static const struct {
         unsigned char first, last, low, high, length;
@@ -212,7 +212,8 @@ static size_t character_length(const unsigned char *text, size_t room)
         { 0xF0, 0xF0, 0x90, 0xBF, 4 }, { 0xF1, 0xF3, 0x80, 0xBF, 4 }, { 0xF4, 0xF4, 0x80, 0x8F, 4 },
     };
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        if (text[0] < forms[i].first || text[0] > forms[i].last || forms[i].length > room) continue;
+        if (text[0] < forms[i].first || text[0] > forms[i].last || forms[i].length > capacity)
+            continue;
         for (size_t j = 1; j < forms[i].length;
              j++) /* the second byte has its own range, the others are 80 to BF */
             if (j == 1 ? text[1] < forms[i].low || text[1] > forms[i].high
@@ -224,12 +225,12 @@ static size_t character_length(const unsigned char *text, size_t room)
 }
 
 static weir_status check_characters(
-    const char *path, const char *value, size_t length, size_t room, weir_error *error
+    const char *path, const char *value, size_t length, size_t capacity, weir_error *error
 )
 {
-    if (length >= room)
+    if (length >= capacity)
         return weir_error_set(
-            error, WEIR_ECONFIG, "%s: %zu bytes; the limit is %zu", path, length, room - 1
+            error, WEIR_ECONFIG, "%s: %zu bytes; the limit is %zu", path, length, capacity - 1
         );
     const unsigned char *const bytes = (const unsigned char *)value;
     for (size_t i = 0, n; i < length; i += n) {
@@ -277,7 +278,7 @@ static weir_status set_pin(
     );
 }
 
-weir_status weir_config_path(char *out, size_t room, const char *path, weir_error *error)
+weir_status weir_config_path(char *out, size_t capacity, const char *path, weir_error *error)
 {
     const bool is_home = path[0] == '~' && (path[1] == '\0' || path[1] == '/');
     const char *const home = is_home ? getenv("HOME") : "";
@@ -285,10 +286,10 @@ weir_status weir_config_path(char *out, size_t room, const char *path, weir_erro
         return weir_error_set(
             error, WEIR_ECONFIG, "\"%.300s\": HOME is not set; write the whole path", path
         );
-    const int n = snprintf(out, room, "%s%s", home, is_home ? path + 1 : path);
-    if (n >= 0 && (size_t)n < room) return WEIR_OK;
+    const int n = snprintf(out, capacity, "%s%s", home, is_home ? path + 1 : path);
+    if (n >= 0 && (size_t)n < capacity) return WEIR_OK;
     return weir_error_set(
-        error, WEIR_ECONFIG, "\"%.300s\": the path is longer than %zu bytes", path, room - 1
+        error, WEIR_ECONFIG, "\"%.300s\": the path is longer than %zu bytes", path, capacity - 1
     );
 }
 

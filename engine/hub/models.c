@@ -133,7 +133,7 @@ static const weir_hub_model *choose_model(
     return model;
 }
 
-weir_status weir_models_resolve(char *path, size_t room, weir_error *error)
+weir_status weir_models_resolve(char *path, size_t capacity, weir_error *error)
 {
     char models[PATH_MAX], folder[PATH_MAX], found[PATH_MAX];
     weir_hub_name name;
@@ -160,7 +160,7 @@ weir_status weir_models_resolve(char *path, size_t room, weir_error *error)
         );
     else
         status = weir_models_path(found, model, folder, error);
-    if (status == WEIR_OK && strlen(found) >= room)
+    if (status == WEIR_OK && strlen(found) >= capacity)
         status = weir_error_set(error, WEIR_ECONFIG, "%s: its path is too long", path);
     if (status == WEIR_OK) memcpy(path, found, strlen(found) + 1);
     weir_hub_manifest_free(&manifest);

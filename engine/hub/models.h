@@ -22,11 +22,11 @@ WEIR_MUST_CHECK weir_status weir_models_path(
     char out[PATH_MAX], const weir_hub_model *model, const char *folder, weir_error *error
 );
 
-/* `path` [room], a path as a user wrote it. If nothing exists there and it is a name of a model
+/* `path` [capacity], a path as a user wrote it. If nothing exists there and it is a name of a model
  * (name.h), it becomes the path of that model: of its first GGUF file, or of its folder. Without a
  * quantisation in the name: Q4_K_M, Q8_0, the first that is complete.
  * errors : ENOTFOUND: no such model, or it is incomplete; names the command that gets it */
-WEIR_MUST_CHECK weir_status weir_models_resolve(char *path, size_t room, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_models_resolve(char *path, size_t capacity, weir_error *error);
 
 /* One model of a list. */
 typedef struct weir_model_entry {

@@ -99,7 +99,7 @@ static weir_status add_checkpoint(
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* The quantisations of a repository, each once, as a list; cut where `out` ends. */
-static void list_quants(char *out, size_t room, const weir_hub_listing *listing)
+static void list_quants(char *out, size_t capacity, const weir_hub_listing *listing)
 {
     char quant[WEIR_HUB_QUANT + 1];
     size_t used = 0;
@@ -109,8 +109,8 @@ static void list_quants(char *out, size_t room, const weir_hub_listing *listing)
         weir_hub_file_quant(quant, listing->files[i].name);
         if (quant[0] == '\0' || weir_hub_file_has_quant(out, quant)) continue;
         const size_t n = strlen(quant);
-        if (used + n + 3 > room) return;
-        used += (size_t)snprintf(out + used, room - used, "%s%s", used > 0 ? ", " : "", quant);
+        if (used + n + 3 > capacity) return;
+        used += (size_t)snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", quant);
     }
 }
 

@@ -23,7 +23,7 @@ static wanted model_parameter(const binder *b, const char *parameter, int64_t la
 
 /* ---- matrices and vectors -------------------------------------------------------------------- */
 /* NVFP4 may have a factor of the whole tensor in a tensor of its own, X.scale or X.weight.scale
- * beside X.weight, which nothing here applies. Returns it, unless it is 1; else NULL. */
+ * next to X.weight, which nothing here applies. Returns it, unless it is 1; else NULL. */
 static const weir_tensor *factor_of(const binder *b, const weir_tensor *tensor)
 {
     static const char weight[] = ".weight", *const ends[] = { ".scale", ".weight.scale" };

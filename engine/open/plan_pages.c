@@ -294,8 +294,8 @@ static int64_t plan_blocks(
         plan->has_device ? 0
                          : lower_tier_metadata; /* On the host; its total is checked at the end. */
     const int64_t left = budget > lower_tier_bytes ? (int64_t)(budget - lower_tier_bytes) : 0;
-    const int64_t beside = cold > 0 ? weir_tiers_kept_blocks(parts->config->kv.tiers.hot) : 0;
-    const target of = { asked, full + beside, INT32_MAX / per_block - cold };
+    const int64_t kept = cold > 0 ? weir_tiers_kept_blocks(parts->config->kv.tiers.hot) : 0;
+    const target of = { asked, full + kept, INT32_MAX / per_block - cold };
     const found f = blocks_with_tables(plan, parts, &of, left, (int64_t)metadata, cold);
     const int64_t sinks = sink_blocks(plan, f.n_sinks, f.blocks);
     plan->facts.kv_disk_pages = on_disk * per_block;

@@ -246,8 +246,8 @@ static void look_at_failures(reclaim *r, weir_reclaim_need *need)
 }
 
 /* A move holds the pages of its block, also if these were dropped meanwhile. A recurrent state that
- * moves holds its place on disk. For who does not wait here, a thread that drops rows counts as a
- * move. */
+ * moves holds its place on disk. For a caller that does not wait here, a thread that drops rows
+ * counts as a move. */
 static bool will_free_more(const reclaim *r)
 {
     const weir_kv_store *const store = r->request->store;

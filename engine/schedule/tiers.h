@@ -55,7 +55,7 @@ static inline int64_t weir_tiers_least_blocks(int64_t n_sequences, int64_t rows,
 }
 
 /* Where a policy is applied, the first block and the hot ones stay until the rows that it keeps are
- * in new pages: blocks that memory has beside those of sequences. */
+ * in new pages: blocks that memory has in addition to those of sequences. */
 static inline int64_t weir_tiers_kept_blocks(int64_t hot) { return 1 + hot; }
 
 /* Blocks that must fit if the sequences have at most `all` together. */

@@ -1,4 +1,4 @@
-"""machine.py - the machine beside a figure: its processor, load and read bandwidth."""
+"""machine.py - the machine of a figure: its processor, load and read bandwidth."""
 import json
 import os
 import statistics

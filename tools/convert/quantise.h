@@ -2,8 +2,8 @@
  *
  * Every block is chosen by its own error: the sum over its elements of importance * (value - what
  * the decoder gives)^2, importance 1 without an importance matrix. docs/quantisation.md has the
- * searches, and the errors beside those of llama.cpp. A block depends on its elements alone, so the
- * number of threads changes no bit. */
+ * searches, and the errors next to those of llama.cpp. A block depends on its elements alone, so
+ * the number of threads changes no bit. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -31,7 +31,7 @@ weir_status prefix_open_tier(weir_prefix *p, weir_error *error)
         .n_blocks = p->limits.n_cold,
         .n_parts = 1,
         .parts = &part,
-        .beside = weir_kv_store_lower_tier(p->store),
+        .shares_with = weir_kv_store_lower_tier(p->store),
     };
     if (p->limits.n_cold == 0) return WEIR_OK;
     const uintptr_t start = (uintptr_t)p->transfer_memory, mask = WEIR_LOWER_TIER_ALIGNMENT - 1;

@@ -164,7 +164,7 @@ weir_status weir_lower_tier_open(
         s->checksums = (uint32_t *)(s->parts + s->n_parts);
         status = lay_out(s, layout, error);
     }
-    if (status == WEIR_OK) tier_share_space(s, layout->beside);
+    if (status == WEIR_OK) tier_share_space(s, layout->shares_with);
     if (status == WEIR_OK) status = open_memory(s, error);
     if (status == WEIR_OK && s->n_blocks > s->n_host_blocks) status = open_file(s, error);
     if (status != WEIR_OK)

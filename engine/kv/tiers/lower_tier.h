@@ -48,7 +48,7 @@ typedef struct weir_lower_tier_layout {
     const weir_lower_tier_part *parts; /* [n_parts], copied */
     /* Its file shares the disk with that of another tier, which must outlive it; NULL: it has what
      * its blocks take. */
-    weir_lower_tier *beside;
+    weir_lower_tier *shares_with;
 } weir_lower_tier_layout;
 
 /* As pwritev, pread, fallocate with FALLOC_FL_PUNCH_HOLE, and ftruncate; NULL: the system's. Tests

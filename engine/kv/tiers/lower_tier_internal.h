@@ -96,7 +96,7 @@ static inline size_t tier_offset(const weir_lower_tier *tier, int64_t block, con
 
 /* ---- lower_tier_space.c ---------------------------------------------------------------------- */
 /* The tier gets a space of its own, or shares that of another one; it gives up its part. */
-void tier_share_space(weir_lower_tier *tier, weir_lower_tier *beside);
+void tier_share_space(weir_lower_tier *tier, weir_lower_tier *other);
 void tier_leave_space(weir_lower_tier *tier); /* also if it has none */
 /* True if a block that the file does not hold yet can be written before others are given back. */
 bool tier_grows(const weir_lower_tier *tier);

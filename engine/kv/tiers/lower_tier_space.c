@@ -11,11 +11,11 @@
 #include "engine/kv/tiers/lower_tier_internal.h"
 
 /* ---- sharing --------------------------------------------------------------------------------- */
-void tier_share_space(weir_lower_tier *tier, weir_lower_tier *beside)
+void tier_share_space(weir_lower_tier *tier, weir_lower_tier *other)
 {
-    tier_space *const space = beside != NULL ? beside->space : &tier->own_space;
+    tier_space *const space = other != NULL ? other->space : &tier->own_space;
     tier->space = space;
-    if (beside == NULL) {
+    if (other == NULL) {
         *space = (tier_space){ .limit = (size_t)tier_file_blocks(tier) * tier->block_bytes };
         (void)pthread_mutex_init(&space->lock, NULL);
     }

@@ -103,10 +103,10 @@ static weir_status read_field(formatter *f, field *out, weir_jinja_value *named)
 static weir_status pad(formatter *f, const field *field, weir_jinja_string *body)
 {
     const size_t count = weir_jinja_string_count(body), width = (size_t)field->width;
-    const size_t room = count < width ? width - count : 0;
-    WEIR_TRY(weir_jinja_work(f->state, room, WEIR_JINJA_READ));
+    const size_t padding = count < width ? width - count : 0;
+    WEIR_TRY(weir_jinja_work(f->state, padding, WEIR_JINJA_READ));
     if (field->left) WEIR_TRY(weir_jinja_add_string(&f->text, body));
-    for (size_t i = 0; i < room; i++)
+    for (size_t i = 0; i < padding; i++)
         WEIR_TRY(weir_jinja_add(&f->text, " ", 1, WEIR_JINJA_TEMPLATE));
     return field->left ? WEIR_OK : weir_jinja_add_string(&f->text, body);
 }
@@ -165,18 +165,19 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
     at += strlen(at);
     *at++ = field->kind;
     *at = 0;
-    const size_t room =
+    const size_t capacity =
         (size_t)field->width + (size_t)(field->precision > 0 ? field->precision : 0) + 400;
-    WEIR_TRY(weir_jinja_work(f->state, room, WEIR_JINJA_READ));
-    WEIR_TRY(weir_jinja_alloc(f->state->arena, &out, room));
+    WEIR_TRY(weir_jinja_work(f->state, capacity, WEIR_JINJA_READ));
+    WEIR_TRY(weir_jinja_alloc(f->state->arena, &out, capacity));
 #pragma clang diagnostic push
 /* The format was built above from known letters. */
 #pragma clang diagnostic ignored "-Wformat-nonliteral"
     if (whole)
-        (void
-        )snprintf(out, room, spec, field->width, field->precision, (long long)weir_jinja_as_int(v));
+        (void)snprintf(
+            out, capacity, spec, field->width, field->precision, (long long)weir_jinja_as_int(v)
+        );
     else
-        (void)snprintf(out, room, spec, field->width, field->precision, weir_jinja_as_float(v));
+        (void)snprintf(out, capacity, spec, field->width, field->precision, weir_jinja_as_float(v));
 #pragma clang diagnostic pop
     return weir_jinja_add_text(&f->text, out, WEIR_JINJA_TEMPLATE);
 }

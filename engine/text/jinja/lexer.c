@@ -225,14 +225,14 @@ static weir_status lex_string(lexer *lex)
 }
 
 /* Copies a number without underscores. *real: it has a fraction or an exponent. */
-static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
+static size_t number_text(const lexer *lex, char *out, size_t capacity, bool *real)
 {
     size_t at = lex->at, n = 0;
     const char mark =
         lex->text[at] == '0' && at + 1 < lex->size ? (char)(lex->text[at + 1] | 32) : 0;
     const bool based = mark == 'x' || mark == 'o' || mark == 'b';
     *real = false;
-    for (; at < lex->size && n + 1 < room; at++) {
+    for (; at < lex->size && n + 1 < capacity; at++) {
         const char c = lex->text[at], next = at + 1 < lex->size ? lex->text[at + 1] : 0;
         const bool digit = isdigit((unsigned char)c);
         if (based ? !isalnum((unsigned char)c) && c != '_' : !digit) {
@@ -308,12 +308,12 @@ static weir_status lex_operator(lexer *lex)
 }
 
 /* Tracks open brackets, so that "}}" of nested dictionaries does not end the tag. */
-static weir_status track_bracket(lexer *lex, char *stack, size_t room, size_t *depth)
+static weir_status track_bracket(lexer *lex, char *stack, size_t capacity, size_t *depth)
 {
     const char c = lex->text[lex->at];
     const char expected = c == '(' ? ')' : c == '[' ? ']' : c == '{' ? '}' : 0;
     const bool closes = c == ')' || c == ']' || c == '}';
-    if (expected && *depth == room) return fail(lex, lex->at, "brackets are nested too deep");
+    if (expected && *depth == capacity) return fail(lex, lex->at, "brackets are nested too deep");
     if (expected) stack[(*depth)++] = expected;
     if (closes && (*depth == 0 || stack[--*depth] != c))
         return fail(lex, lex->at, "a closing bracket without an opening one");

@@ -429,15 +429,15 @@ static weir_status justify(weir_jinja_method_call *c)
     const char *fill = weir_jinja_has(c, 1) ? c->given[1].as.string->bytes : " ";
     const size_t size = weir_jinja_has(c, 1) ? c->given[1].as.string->size : 1,
                  count = weir_jinja_string_count(c->self.as.string);
-    const size_t room = width > (int64_t)count ? (size_t)width - count : 0;
-    const size_t left = c->variant == RIGHT  ? room
+    const size_t padding = width > (int64_t)count ? (size_t)width - count : 0;
+    const size_t left = c->variant == RIGHT  ? padding
                         : c->variant == LEFT ? 0
-                                             : room / 2 + (room & (size_t)width & 1);
+                                             : padding / 2 + (padding & (size_t)width & 1);
     weir_jinja_builder text = weir_jinja_builder_new(c->state->arena);
-    for (size_t i = 0; i <= room; i++) {
+    for (size_t i = 0; i <= padding; i++) {
         if (i == left) WEIR_TRY(weir_jinja_add_string(&text, c->self.as.string));
         WEIR_TRY(weir_jinja_work(c->state, size, WEIR_JINJA_MOVED));
-        if (i < room) WEIR_TRY(weir_jinja_add(&text, fill, size, WEIR_JINJA_TEMPLATE));
+        if (i < padding) WEIR_TRY(weir_jinja_add(&text, fill, size, WEIR_JINJA_TEMPLATE));
     }
     return weir_jinja_builder_finish(&text, c->out);
 }

@@ -71,14 +71,14 @@ class DiskSpace : public ::testing::Test {
         weir_ledger_close(ledger_);
         std::filesystem::remove_all(folder_);
     }
-    void open_one(Tier *out, int64_t n, const Tier *beside)
+    void open_one(Tier *out, int64_t n, const Tier *other)
     {
         const weir_lower_tier_layout layout = { folder_.c_str(),
                                                 n,
                                                 0,
                                                 (int64_t)out->parts.size(),
                                                 out->parts.data(),
-                                                beside != nullptr ? beside->tier : nullptr };
+                                                other != nullptr ? other->tier : nullptr };
         ASSERT_EQ(weir_lower_tier_open(&out->tier, &layout, ledger_, &error_), WEIR_OK)
             << error_.text;
         const weir_lower_tier_io io = { [](int fd, const struct iovec *pieces, int k, off_t at) {
