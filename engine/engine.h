@@ -57,6 +57,7 @@ typedef struct weir_plan {
     /* disk_is_shared: half of memory.disk is for sessions. disk_is_limited: memory does not hold
      * the metadata of all pages that would fit on disk. */
     bool disk_is_shared, disk_is_limited;
+    bool skips_images; /* weir_model_skips_images */
     /* The most rows that a head holds at any time with the configured policy, prompt included; 0:
      * no row is evicted. */
     int64_t kv_peak;

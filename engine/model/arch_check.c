@@ -7,12 +7,15 @@
 #include "engine/formats/printable.h"
 #include "engine/model/arch_check.h"
 
-static const member arch_keys[] = {
-    { "name", FORM_TEXT, NEEDED },     { "base", FORM_TEXT, ONCE },
-    { "match", FORM_LIST, DIFFERS },   { "prefixes", FORM_LIST, ONCE },
-    { "skip", FORM_LIST, DIFFERS },    { "when", FORM_TABLE, ONCE },
-    { "written_as", FORM_TEXT, ONCE }, { 0 }
-};
+static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },
+                                    { "base", FORM_TEXT, ONCE },
+                                    { "match", FORM_LIST, DIFFERS },
+                                    { "prefixes", FORM_LIST, ONCE },
+                                    { "skip", FORM_LIST, DIFFERS },
+                                    { "when", FORM_TABLE, ONCE },
+                                    { "written_as", FORM_TEXT, ONCE },
+                                    { "images", FORM_LIST, ONCE },
+                                    { 0 } };
 static const member when_keys[] = { { "gguf", FORM_TEXT, ONCE },        { "hf", FORM_TEXT, ONCE },
                                     { "above", FORM_NUMBER, ONCE },     { "is", FORM_TEXT, ONCE },
                                     { "gguf_tensor", FORM_TEXT, ONCE }, { 0 } };

@@ -441,6 +441,24 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
     return status == WEIR_OK ? mark_last(model, error) : status;
 }
 
+static bool is_listed(const weir_toml_node *patterns, const char *name, int64_t n_layers)
+{
+    for (size_t i = 0; patterns != NULL && i < weir_toml_size(patterns); i++) {
+        const char *const pattern = weir_toml_string(weir_toml_at(patterns, i, NULL), NULL);
+        if (pattern != NULL && weir_arch_pattern_matches(pattern, name, n_layers)) return true;
+    }
+    return false;
+}
+
+bool weir_bind_is_of_images(const weir_model *model, const char *name)
+{
+    return weir_tensor_directory_container(model->directory) == WEIR_CONTAINER_SAFETENSORS &&
+           is_listed(
+               weir_toml_get(weir_toml_get(model->arch->root, "arch"), "images"), name,
+               model->shape.n_layers
+           );
+}
+
 bool weir_bind_skips(const weir_model *model, const char *name)
 {
     const weir_toml_node *const skip =
@@ -448,10 +466,5 @@ bool weir_bind_skips(const weir_model *model, const char *name)
     const weir_toml_node *const list =
         skip != NULL ? weir_arch_choice(skip, weir_tensor_directory_container(model->directory))
                      : NULL;
-    for (size_t i = 0; list != NULL && i < weir_toml_size(list); i++) {
-        const char *const pattern = weir_toml_string(weir_toml_at(list, i, NULL), NULL);
-        if (pattern != NULL && weir_arch_pattern_matches(pattern, name, model->shape.n_layers))
-            return true;
-    }
-    return false;
+    return is_listed(list, name, model->shape.n_layers) || weir_bind_is_of_images(model, name);
 }

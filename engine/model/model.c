@@ -385,6 +385,15 @@ void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out)
     if (model->experts != NULL) weir_expert_cache_stats(model->experts, out);
 }
 
+bool weir_model_skips_images(const weir_model *model)
+{
+    const size_t n = weir_tensor_directory_count(model->directory);
+    for (size_t i = 0; i < n; i++)
+        if (weir_bind_is_of_images(model, weir_tensor_directory_at(model->directory, i)->name))
+            return true;
+    return false;
+}
+
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most)
 {
     const size_t n = weir_tensor_directory_count(model->directory),

@@ -115,6 +115,8 @@ weir_expert_sizes weir_model_expert_sizes(const weir_model *model);
 int64_t weir_model_expert_number(const weir_model *model, int64_t layer, int32_t expert);
 /* Any thread. */
 void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out);
+/* True if the file has a vision tower, which is not read ([arch] images). */
+bool weir_model_skips_images(const weir_model *model);
 /* Tensors of the file that nothing uses (borrowed names), except the draft block and vision
  * parts. */
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most);

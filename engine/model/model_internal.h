@@ -208,6 +208,8 @@ void weir_matrix_gather(
 WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);
 /* True if the architecture skips this tensor on purpose. */
 bool weir_bind_skips(const weir_model *model, const char *name);
+/* True for a tensor of the vision tower ([arch] images). */
+bool weir_bind_is_of_images(const weir_model *model, const char *name);
 
 #ifdef __cplusplus
 }

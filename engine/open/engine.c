@@ -236,6 +236,11 @@ static weir_status prepare(
 
 static void warn_of_unused(const weir_engine *engine)
 {
+    if (engine->plan.skips_images)
+        weir_log(
+            WEIR_LOG_INFO, "%s: only text is computed; the vision tower is not read",
+            engine->plan.facts.model
+        );
     const char *names[4] = { 0 };
     const size_t n = weir_model_unused(engine->model, names, 4);
     if (n > 0)

@@ -111,6 +111,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .disk_cap = (size_t)config->memory.disk,
                          .disk_is_shared = weir_plan_has_sessions(config, parts->with_service) };
     weir_plan_describe(&plan->facts, parts);
+    plan->skips_images = weir_model_skips_images(parts->model);
     plan_process(plan, parts);
     plan->weights = (size_t)plan->facts.weight_bytes;
     plan->recurrent = (size_t)plan->facts.recurrent_bytes * (size_t)plan->facts.n_slots;

@@ -268,6 +268,8 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(
         weir_buffer_format(out, "memory plan for %s (%s)\n", plan->facts.model, plan->facts.arch)
     );
+    if (plan->skips_images)
+        WEIR_TRY(weir_buffer_text(out, "  only text is computed; the vision tower is not read\n"));
     for (const part *p = parts; p < parts + PARTS; p++) WEIR_TRY(print_part(out, plan, p));
     WEIR_TRY(print_totals(out, plan));
     WEIR_TRY(print_disk(out, plan));

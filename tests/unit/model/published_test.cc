@@ -157,6 +157,29 @@ TEST(Published, MistralSmall3IsBesideAVisionTower)
     EXPECT_SAYS(why(folder.path()), "architecture 'ministral3' is not known");
 }
 
+std::string plan_of(const std::string &path)
+{
+    Engine engine;
+    weir_buffer text = { nullptr, 0, 0 };
+    EXPECT_EQ(engine.plan(path), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_plan_print(&engine.planned(), &text), WEIR_OK);
+    const std::string out(text.data, text.size);
+    weir_buffer_free(&text);
+    return out;
+}
+
+TEST(Published, AVisionTowerThatIsSkippedIsSaid)
+{
+    const Folder folder;
+    const std::string line = "only text is computed; the vision tower is not read";
+    write_mistral3(folder, "\"mistral\"");
+    EXPECT_SAYS(plan_of(folder.path()), line);
+    ::testing::internal::CaptureStderr();
+    (void)logits_of(folder.path(), "mistral");
+    EXPECT_SAYS(::testing::internal::GetCapturedStderr(), line);
+    EXPECT_EQ(plan_of(golden("mistral")).find(line), std::string::npos);
+}
+
 TEST(Published, MistralSmall3HasANameOfItsOwnInGguf)
 {
     const Folder folder;
