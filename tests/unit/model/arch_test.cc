@@ -169,18 +169,19 @@ TEST(Arch, WhatABlockNeedsIsNeverOptional)
         const Folder folder;
         const std::string shipped = read_file("configs/arch/qwen3.toml"),
                           tensors = shipped.substr(shipped.find("[tensor]"));
-        const std::regex line("\"([a-z._]+)\" *= \\{ gguf = (\"[^\"]*\"), hf = (\"[^\"]*\")[^\n]*");
+        const std::regex line("\"([a-z._]+)\" *= \\{ gguf = (\"[^\"]*\"|\\[[^\\]]*\\]), "
+                              "hf = (\"[^\"]*\")(, fused = \\{[^}]*\\})?[^\n]*");
         std::filesystem::create_directories(folder / "archs");
         for (std::sregex_iterator entry(tensors.begin(), tensors.end(), line), end; entry != end;
              ++entry) {
             const std::string slot = "\"" + entry->str(1) + "\"", gguf = "gguf = " + entry->str(2),
-                              hf = "hf = " + entry->str(3);
+                              hf = "hf = " + entry->str(3), fused = entry->str(4);
             const std::string nowhere = std::string(container) + " = \"nowhere.{i}\"";
             const std::string entries[] = {
-                slot + " = { " + nowhere + ", optional = true }",
-                slot + " = { " + (std::string(container) == "hf" ? gguf : hf) +
+                slot + " = { " + nowhere + fused + ", optional = true }",
+                slot + " = { " + (std::string(container) == "hf" ? gguf : hf) + fused +
                     ", optional = true }",
-                slot + " = { " + (std::string(container) == "hf" ? gguf : hf) + " }"
+                slot + " = { " + (std::string(container) == "hf" ? gguf : hf) + fused + " }"
             };
             n_slots++;
             for (const std::string &changed : entries) {

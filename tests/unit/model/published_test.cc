@@ -195,5 +195,40 @@ TEST(Published, MistralSmall3HasANameOfItsOwnInGguf)
     EXPECT_SAYS(why(folder / "ministral3.gguf"), "as those of Ministral 3 are");
 }
 
+/* ---- llama.cpp's --fuse-qkv ------------------------------------------------------------------ */
+void fuse_qkv(Arrays *names, const std::string &end)
+{
+    for (int i = 0; i < LAYERS; i++) {
+        const std::string block = "blk." + std::to_string(i) + ".attn_";
+        fuse(names, block + "q" + end, block + "k" + end, block + "qk" + end);
+        fuse(names, block + "qk" + end, block + "v" + end, block + "qkv" + end);
+    }
+}
+
+TEST(Published, GgufMayHaveQueriesKeysAndValuesInOneTensor)
+{
+    const Folder folder;
+    for (const std::string arch : { "llama", "qwen2", "qwen3" }) {
+        Arrays names = gguf_names(llama_tensors());
+        const bool has_biases = arch == "qwen2", has_norms = arch == "qwen3";
+        for (int i = 0; i < LAYERS; i++) {
+            const std::string block = "blk." + std::to_string(i) + ".attn_";
+            for (const char *const part : { "q", "k", "v" })
+                if (has_biases)
+                    names[block + part + ".bias"] =
+                        noise({ (*part == 'q' ? HEADS : KV_HEADS) * HEAD_DIM }, 1, 70 + i + *part);
+            for (const char *const part : { "q", "k" })
+                if (has_norms)
+                    names[block + part + "_norm.weight"] = noise({ HEAD_DIM }, 1, 60 + i);
+        }
+        write_gguf(folder / "split.gguf", keys_of(arch), names);
+        const std::vector<float> want = logits_of(folder / "split.gguf", arch);
+        fuse_qkv(&names, ".weight");
+        if (has_biases) fuse_qkv(&names, ".bias");
+        write_gguf(folder / "fused.gguf", keys_of(arch), names);
+        EXPECT_EQ(logits_of(folder / "fused.gguf", arch), want) << arch;
+    }
+}
+
 } // namespace
 } // namespace published
