@@ -223,15 +223,16 @@ inline void expect_outputs(
         args.x_stride = x_stride, args.n_outputs = 4;
         for (int o = 0; o < 4; o++) {
             got[o] = before;
-            args.outputs[o] = { &weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr,
-                                120 - o, o >= 2 };
+            args.outputs[o] = { &weights[(size_t)o]->weight, got[o].data(),
+                                o % 2 ? bias.data() : nullptr, 120 - o, o >= 2 };
         }
         ASSERT_TRUE(run(*kernel, args, 3));
         for (int o = 0; o < 4; o++) {
-            weir_matmul_args one = arguments(&weights[o]->weight, single.data(), x.data(), n_rows);
+            weir_matmul_args one =
+                arguments(&weights[(size_t)o]->weight, single.data(), x.data(), n_rows);
             one.x_stride = x_stride;
             ASSERT_TRUE(run(*kernel, one));
-            const int64_t n_out = weights[o]->weight.n_out, stride = 120 - o;
+            const int64_t n_out = weights[(size_t)o]->weight.n_out, stride = 120 - o;
             for (int64_t at = 0; at < n_rows * 120; at++) {
                 const int64_t r = at / stride, i = at % stride;
                 float want = before[(size_t)at];

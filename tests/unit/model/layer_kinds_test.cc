@@ -330,8 +330,8 @@ TEST(LayerKinds, ValuesAreAbsentInAllLayersOrNone)
     change_config(folder, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
     write_arch(folder, "qk_norm = true", "qk_norm = true\nv_norm = true\nv_optional = true");
     const std::string path = folder / "archs/acme.toml",
-                      name = "hf = \"layers.{i}.self_attn.v_proj.weight\" }";
-    write_file(path, with(read_file(path), name, with(name, " }", ", optional = true }")));
+                      name = "hf = \"layers.{i}.self_attn.v_proj.weight\"";
+    write_file(path, with(read_file(path), name, name + ", optional = true"));
     const Settings settings = { "model.arch_dir=" + (folder / "archs") };
     ASSERT_EQ(engine.open(folder.path(), settings), WEIR_OK) << engine.text();
     const std::vector<float> own = last_logits(&engine);
