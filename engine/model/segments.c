@@ -120,6 +120,12 @@ static int32_t put_copies(weir_state_copy *copies, const layer *l, float *dst, c
     return n;
 }
 
+/* NULL: the sequence has no state, or the layer none of this kind. */
+static float *part_of(float *memory, int64_t offset, int64_t n_elements)
+{
+    return memory != NULL && n_elements > 0 ? memory + offset : NULL;
+}
+
 static int32_t fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l)
 {
     int32_t n_rounds = 1;
@@ -140,8 +146,8 @@ static int32_t fill_rounds(const weir_workspace *w, const weir_batch *batch, con
             int32_t first, end;
             round_rows(segment, r, &first, &end);
             segments[i] = (weir_recurrent_segment
-            ){ .conv_history = memory != NULL ? memory + l->history_offset : NULL,
-               .state = memory != NULL ? memory + l->state_offset : NULL,
+            ){ .conv_history = part_of(memory, l->history_offset, l->history_elements),
+               .state = part_of(memory, l->state_offset, l->state_elements),
                .first_row = segment->first_row + first,
                .n_rows = end - first };
             if (r < segment->n_snapshots)

@@ -84,6 +84,22 @@ TEST_F(OnDevice, AnswersAreTheHosts)
         }
 }
 
+/* Short convolutions without a state after them, Mamba-2, windows, norms around blocks, scales. */
+TEST_F(OnDevice, EveryFamilyAnswersAsOnTheHost)
+{
+    for (const char *const model : { "lfm2", "nemotron-h", "gemma3", "granite", "olmo2", "olmo3",
+                                     "phi3", "phi4-mini", "smollm3" }) {
+        const std::string path = std::string("../families/") + model;
+        begin(path.c_str(), "kernels.device=cpu");
+        const auto want = talk();
+        stop();
+        begin(path.c_str(), "kernels.device=checked");
+        EXPECT_STREQ(weir_engine_plan_of(engine_)->device, "checked") << model;
+        EXPECT_EQ(talk(), want) << model;
+        stop();
+    }
+}
+
 TEST_F(OnDevice, PoliciesKeepTheSameRows)
 {
     const struct {
