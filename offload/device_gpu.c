@@ -24,11 +24,18 @@ static bool clear(weir_device *device, void *memory, size_t bytes, char text[DEV
     return plugin_of(device)->clear(device->number, memory, bytes, text, DEVICE_TEXT) == WEIR_OK;
 }
 
+static bool finish(weir_device *device, char text[DEVICE_TEXT])
+{
+    return plugin_of(device)->synchronize(device->number, text, DEVICE_TEXT) == WEIR_OK;
+}
+
+/* Cleared on return, for copies that are not ordered with kernels. */
 static void *alloc_block(weir_device *device, size_t bytes)
 {
     char text[DEVICE_TEXT] = "";
     void *const memory = alloc_kind(device, WEIR_GPU_MEMORY_DEVICE, bytes);
-    if (memory == NULL || clear(device, memory, bytes, text)) return memory;
+    if (memory == NULL || (clear(device, memory, bytes, text) && finish(device, text)))
+        return memory;
     weir_device_fail(device, text);
     return NULL;
 }
@@ -55,11 +62,6 @@ static bool copy(
 )
 {
     return plugin_of(device)->copy(device->number, dst, src, bytes, text, DEVICE_TEXT) == WEIR_OK;
-}
-
-static bool finish(weir_device *device, char text[DEVICE_TEXT])
-{
-    return plugin_of(device)->synchronize(device->number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
 static bool copy_async(

@@ -173,7 +173,7 @@ weir_status weir_gpu_memory_clear(
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
-    return finish(cudaMemsetAsync(memory, 0, bytes, nullptr), text, text_bytes);
+    return status_of(cudaMemsetAsync(memory, 0, bytes, nullptr), text, text_bytes);
 }
 
 weir_status weir_gpu_memory_synchronize(int device, char *text, size_t text_bytes)
