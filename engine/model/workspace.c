@@ -1,6 +1,7 @@
 /* engine/model/workspace.c - the memory of a step: laid out once; the kernels' scratch is found by
  * running the largest batches in planning mode. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/array_layout.h"
 #include "engine/model/workspace.h"
@@ -200,7 +201,7 @@ void weir_workspace_close(weir_workspace *workspace)
     weir_ledger_free_device(
         workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS, workspace->near_bytes
     );
-    weir_ledger_free(
+    weir_ledger_free_pinned(
         workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS, workspace->bytes
     );
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
@@ -366,7 +367,8 @@ weir_status weir_workspace_open(
     w->bytes = lay_out(w, model, NULL);
     w->near_bytes = lay_out_near(w, model, NULL);
     weir_status status =
-        weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
+        weir_ledger_alloc_pinned(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
+    if (status == WEIR_OK) memset(w->memory, 0, w->bytes);
     if (status == WEIR_OK)
         status = weir_ledger_alloc_device(
             ledger, &w->near, WEIR_ACCOUNT_ACTIVATIONS, w->near_bytes, error
