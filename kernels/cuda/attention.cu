@@ -226,9 +226,10 @@ __device__ __forceinline__ void join_split(
  * 4 * (key_dim + value_dim) flops per row and position, or 6. Infinities in K or V give NaN. */
 template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const Call call)
 {
-    weir_cuda::begin_kernel();
+    weir_cuda::let_next_start();
     WEIR_DYNAMIC_SHARED(char, shared);
     const Unit unit = unit_of<S>(call);
+    weir_cuda::wait_for_previous();
     const Memory m = memory_of<S>(call.args.key_dim, call.args.value_dim);
     const Lane lane = lane_of<S>();
     Rows rows;
@@ -280,10 +281,12 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
     }
 }
 
-/* Joins the partials of one query row and head in ascending order. */
+/* Joins the partials of one query row and head in ascending order; kAtOnce are loaded together,
+ * since a load takes longer than to join one. */
+constexpr int kAtOnce = 8;
 __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
 {
-    weir_cuda::begin_kernel();
+    weir_cuda::let_next_start();
     int64_t u = blockIdx.x;
     float *split_partials;
     const int64_t s = find_segment(call, Share::Merge, &u, &split_partials);
@@ -299,18 +302,36 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
     float *const to =
         call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
                      : partials + 2;
-    float maximum = kNothing, sum = 0.0f;
-    for (int d = (int)threadIdx.x; d < (int)call.args.value_dim; d += kThreads) {
-        maximum = resumes ? partials[0] : kNothing, sum = resumes ? partials[1] : 0.0f;
-        float value = resumes ? partials[2 + d] : 0.0f;
-        for (int32_t split = 0; split < plan.n_splits; split++) {
-            const float *const p = partial + split * step;
-            const Join join = join_of(maximum, sum, p[0], p[1]);
-            value = joined(join, value, p[2 + d]);
+    weir_cuda::wait_for_previous(); /* of device memory, only segments were read */
+    const int width = (int)call.args.value_dim, d = (int)threadIdx.x;
+    float maximum = resumes ? partials[0] : kNothing, sum = resumes ? partials[1] : 0.0f;
+    float value[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        value[i] = resumes && d + i * kThreads < width ? partials[2 + d + i * kThreads] : 0.0f;
+    for (int32_t first = 0; first < plan.n_splits; first += kAtOnce) {
+        float maxima[kAtOnce], sums[kAtOnce], values[kAtOnce][2];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; j++) {
+            const float *const p = partial + min(first + j, plan.n_splits - 1) * step;
+            maxima[j] = p[0], sums[j] = p[1];
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                values[j][i] = d + i * kThreads < width ? p[2 + d + i * kThreads] : 0.0f;
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; j++) {
+            if (first + j >= plan.n_splits) break;
+            const Join join = join_of(maximum, sum, maxima[j], sums[j]);
+#pragma unroll
+            for (int i = 0; i < 2; i++) value[i] = joined(join, value[i], values[j][i]);
             maximum = join.maximum, sum = join.sum;
         }
-        to[d] = value * (call.is_last ? 1.0f / sum : 1.0f);
     }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (d + i * kThreads < width)
+            to[d + i * kThreads] = value[i] * (call.is_last ? 1.0f / sum : 1.0f);
     __syncthreads(); /* all have read the partials, or written the row */
     if (call.is_rotated && call.is_last && threadIdx.x < kWarp) rotate_back(to, call);
     if (threadIdx.x != 0) return;

@@ -22,19 +22,21 @@ __device__ __forceinline__ float input_at(
  * Only n_taps - 1 rows at a block's edge are read twice. */
 template <int TAPS> __global__ void __launch_bounds__(kThreads) conv1d(const weir_conv1d_args args)
 {
-    weir_cuda::begin_kernel();
+    weir_cuda::let_next_start();
     const int64_t channel = (int64_t)blockIdx.x * kThreads + threadIdx.x,
                   n_channels = args.n_channels;
-    const weir_recurrent_segment &segment = args.segments[blockIdx.z];
+    const weir_recurrent_segment segment = args.segments[blockIdx.z]; /* of the host's memory */
     const int64_t first = (int64_t)blockIdx.y * kRows, n_rows = segment.n_rows;
+    float taps[TAPS], seen[TAPS], next[TAPS];
+#pragma unroll
+    for (int j = 0; j < TAPS; j++)
+        taps[j] = channel < n_channels ? args.taps[channel * TAPS + j] : 0.0f;
+    weir_cuda::wait_for_previous();
     if (channel >= n_channels || first >= n_rows) return;
     const float *const src = args.src + segment.first_row * n_channels + channel;
     float *const dst = args.dst + segment.first_row * n_channels + channel,
                  *const history = segment.conv_history + channel;
     const int64_t end = first + kRows < n_rows ? first + kRows : n_rows;
-    float taps[TAPS], seen[TAPS], next[TAPS];
-#pragma unroll
-    for (int j = 0; j < TAPS; j++) taps[j] = args.taps[channel * TAPS + j];
 #pragma unroll
     for (int j = 0; j < TAPS - 1; j++) {
         seen[j + 1] = input_at(src, history, first - TAPS + 1 + j, n_channels, TAPS);

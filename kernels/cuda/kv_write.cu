@@ -67,17 +67,21 @@ __device__ __forceinline__ void write_rows(
  * consecutive rows of a prompt fill it in L2. */
 __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
 {
-    weir_cuda::begin_kernel();
     const weir_kv_write_args &args = call.args;
+    weir_cuda::let_next_start();
     const weir_kv_segment segment = args.segments[blockIdx.z];
     const int64_t table = blockIdx.y, past = segment.n_past, end = past + segment.n_rows;
     const int64_t cut = (past / kRows + blockIdx.x) * kRows, first = cut > past ? cut : past,
                   last = cut + kRows < end ? cut + kRows : end;
-    if (first >= last || table >= (segment.n_heads > 0 ? segment.n_heads : args.n_kv_heads)) return;
+    if (first >= last || table >= (segment.n_heads > 0 ? segment.n_heads : args.n_kv_heads)) {
+        weir_cuda::wait_for_previous();
+        return;
+    }
     const int64_t page = first / WEIR_PAGE_TOKENS, token = first % WEIR_PAGE_TOKENS,
                   head = segment.first_head + table, t = segment.first_row + first - past;
     const int which = page < args.sinks.n_pages, n = (int)(last - first);
     char *const to = static_cast<char *>(segment.pages[table * segment.page_stride + page]);
+    weir_cuda::wait_for_previous();
     if (args.k)
         write_rows<true>(
             to, call.k[which], args.k + t * args.k_stride + head * args.key_dim, args.k_stride,

@@ -43,12 +43,14 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
 template <int THREADS, int ROWS, int KEPT>
 __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args args)
 {
-    weir_cuda::begin_kernel();
+    weir_cuda::let_next_start();
     __shared__ float partial[THREADS / kWarp];
     const int64_t unit = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
     const int tid = threadIdx.x % THREADS, n_vectors = (int)(args.dim / kVector);
-    if (ROWS > 1 && unit >= args.n_rows * args.n_groups)
-        return; /* whole warps return: THREADS is one warp here */
+    if (ROWS > 1 && unit >= args.n_rows * args.n_groups) { /* whole warps: THREADS is one here */
+        weir_cuda::wait_for_previous();
+        return;
+    }
     const int64_t row = unit / args.n_groups, group = unit % args.n_groups;
     float4 *src = reinterpret_cast<float4 *>(
         args.src + row * args.src_stride + group * args.src_group_stride
@@ -59,14 +61,23 @@ __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args
     const float4 *add =
         args.add ? reinterpret_cast<const float4 *>(args.add + row * args.add_stride) : nullptr;
     const float4 *weight = reinterpret_cast<const float4 *>(args.weight);
-    float4 kept[KEPT];
+    float4 kept[KEPT], added[KEPT], weights[KEPT];
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) /* no kernel writes weights */
+        if (k * THREADS + tid < n_vectors) weights[k] = weight[k * THREADS + tid];
+    weir_cuda::wait_for_previous();
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = k * THREADS + tid;
+        if (i < n_vectors) kept[k] = src[i];
+        if (add && i < n_vectors) added[k] = add[i];
+    }
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
         const int i = k * THREADS + tid;
         if (i >= n_vectors) break;
-        kept[k] = src[i];
-        if (add) src[i] = kept[k] = sum_of(kept[k], add[i]);
+        if (add) src[i] = kept[k] = sum_of(kept[k], added[k]);
         sum += squares(kept[k]);
     }
     const float scale = rsqrtf(row_sum<THREADS>(sum, partial) / (float)args.dim + args.eps);
@@ -74,7 +85,7 @@ __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args
     for (int k = 0; k < KEPT; k++) {
         const int i = k * THREADS + tid;
         if (i >= n_vectors) break;
-        dst[i] = scaled(kept[k], scale, weight[i]);
+        dst[i] = scaled(kept[k], scale, weights[k]);
     }
 }
 
