@@ -29,6 +29,7 @@ from cost_model import DEVICES
 
 CPU, GPU = ["--set", "kernels.device=cpu"], ["--set", "kernels.device=gpu:0"]
 FELL_BACK = "the CPU does the work"  # what a program says that was asked for a device and has none
+HOST_ONLY = "on the host only"  # why, where a model has what no device computes
 
 
 class Clock:
@@ -155,6 +156,8 @@ def greedy(weir, models, clock):
     for model in models:
         cpu, why_cpu = tokens_of(weir, model, CPU, min(30, clock.left()))
         gpu, why_gpu = tokens_of(weir, model, GPU, min(30, clock.left()))
+        if HOST_ONLY in why_gpu:
+            continue
         same = next(
             (i for i, (a, b) in enumerate(zip(cpu or [], gpu or [])) if a != b), len(cpu or [])
         )
@@ -218,7 +221,7 @@ def near(weir, models, clock):
             if cpu is None and "takes head widths" in why_cpu:
                 continue  # heads too narrow for these codes
             gpu, why_gpu = logits_of(weir, model, settings + GPU, min(30, clock.left()))
-            if gpu is None and "has no kernel for some op of this model" in why_gpu:
+            if HOST_ONLY in why_gpu or "has no kernel for some op of this model" in why_gpu:
                 continue  # likewise, on the device
             entry = {
                 "model": model.name,
