@@ -33,35 +33,81 @@ weir_buffer weir_arch_list_known(const weir_arch_set *set)
     return known;
 }
 
-static weir_status add_arch(
-    weir_arch_set *set, const char *file, const char *text, size_t length, weir_error *error
-)
+static bool has_head(const weir_arch *arch, const char *key)
 {
-    weir_arch arch = { .blocks = set->blocks };
-    (void)snprintf(arch.file, sizeof arch.file, "%s", file);
-    WEIR_TRY(weir_toml_parse(&arch.document, text, length, file, error));
-    arch.root = weir_toml_root(arch.document);
-    weir_status status = weir_arch_check_head(&arch, error);
-    if (status == WEIR_OK) {
-        arch.name = head_text(&arch, "name");
-        arch.base = head_text(&arch, "base");
-        arch.has_match = weir_toml_get(weir_toml_get(arch.root, "arch"), "match") != NULL;
-        arch.has_written_as = weir_toml_get(weir_toml_get(arch.root, "arch"), "written_as") != NULL;
-        arch.has_when = weir_toml_get(weir_toml_get(arch.root, "arch"), "when") != NULL;
-    }
-    const size_t at = status == WEIR_OK ? weir_arch_index(set, arch.name) : 0;
-    if (at == WEIR_MAX_ARCHS)
-        status = weir_error_set(
-            error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)WEIR_MAX_ARCHS
-        );
+    return weir_toml_get(weir_toml_get(arch->root, "arch"), key) != NULL;
+}
+
+/* Replaces the document by that of a text, and reads its head. */
+static weir_status read_text(weir_arch *arch, const char *text, size_t length, weir_error *error)
+{
+    weir_arch now = *arch;
+    WEIR_TRY(weir_toml_parse(&now.document, text, length, now.file, error));
+    now.root = weir_toml_root(now.document);
+    const weir_status status = weir_arch_check_head(&now, error);
     if (status != WEIR_OK) {
-        weir_toml_close(arch.document);
+        weir_toml_close(now.document);
         return status;
+    }
+    now.name = head_text(&now, "name");
+    now.base = head_text(&now, "base");
+    now.has_match = has_head(&now, "match");
+    now.has_written_as = has_head(&now, "written_as");
+    now.has_when = has_head(&now, "when");
+    weir_toml_close(arch->document);
+    *arch = now;
+    return WEIR_OK;
+}
+
+static weir_status read_whole(weir_arch *arch, weir_error *error)
+{
+    if (arch->text == NULL) return WEIR_OK;
+    WEIR_TRY(read_text(arch, arch->text, strlen(arch->text), error));
+    arch->text = NULL;
+    return WEIR_OK;
+}
+
+/* Takes the document of `arch`, also after an error. */
+static weir_status add_arch(weir_arch_set *set, weir_arch arch, weir_error *error)
+{
+    const size_t at = weir_arch_index(set, arch.name);
+    if (at == WEIR_MAX_ARCHS) {
+        weir_toml_close(arch.document);
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s: more than %d architectures", arch.file, (int)WEIR_MAX_ARCHS
+        );
     }
     if (at < set->count) weir_toml_close(set->archs[at].document);
     set->archs[at] = arch;
     set->count += at == set->count;
     return WEIR_OK;
+}
+
+static weir_status add_text(
+    weir_arch_set *set, const char *file, const char *text, size_t length, weir_arch arch,
+    weir_error *error
+)
+{
+    arch.blocks = set->blocks;
+    (void)snprintf(arch.file, sizeof arch.file, "%s", file);
+    WEIR_TRY(read_text(&arch, text, length, error));
+    return add_arch(set, arch, error);
+}
+
+/* The text up to the first table but [arch], which comes first. */
+static size_t head_length(const char *text)
+{
+    const char *table = text;
+    while ((table = strstr(table, "\n[")) != NULL && strncmp(table, "\n[arch]", 7) == 0) table++;
+    return table != NULL ? (size_t)(table + 1 - text) : strlen(text);
+}
+
+static weir_status add_embedded(
+    weir_arch_set *set, const weir_embedded_file *file, weir_error *error
+)
+{
+    const weir_arch arch = { .text = file->text };
+    return add_text(set, file->name, file->text, head_length(file->text), arch, error);
 }
 
 static weir_status no_base(const weir_arch_set *set, const weir_arch *arch, weir_error *error)
@@ -85,6 +131,7 @@ static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, wei
     if (arch->base == NULL) return WEIR_OK;
     weir_arch *const base = &set->archs[weir_arch_index(set, arch->base)];
     if (base == set->archs + set->count) return no_base(set, arch, error);
+    WEIR_TRY(read_whole(base, error));
     if (depth < MAX_BASES) WEIR_TRY(join_base(set, base, depth + 1, error));
     if (depth == MAX_BASES || base->n_bases == MAX_BASES)
         return weir_error_set(
@@ -103,10 +150,46 @@ static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, wei
     return WEIR_OK;
 }
 
-static weir_status join_all(weir_arch_set *set, weir_error *error)
+static weir_status join(weir_arch_set *set, weir_arch *arch, weir_error *error)
 {
-    for (size_t i = 0; i < set->count; i++) WEIR_TRY(join_base(set, &set->archs[i], 0, error));
-    for (size_t i = 0; i < set->count; i++) WEIR_TRY(weir_arch_check(&set->archs[i], error));
+    WEIR_TRY(read_whole(arch, error));
+    return join_base(set, arch, 0, error);
+}
+
+static weir_status check(weir_arch *arch, weir_error *error)
+{
+    WEIR_TRY(weir_arch_check(arch, error));
+    arch->is_checked = true;
+    return WEIR_OK;
+}
+
+weir_status weir_arch_complete(weir_arch_set *set, weir_arch *arch, weir_error *error)
+{
+    if (arch->is_checked) return WEIR_OK;
+    WEIR_TRY(join(set, arch, error));
+    return check(arch, error);
+}
+
+/* Whether a file of the folder is among it and its bases. All others are as they were built, which
+ * a test has completed. */
+static bool is_of_folder(const weir_arch_set *set, const weir_arch *arch)
+{
+    for (int depth = 0; depth <= MAX_BASES && !arch->is_folders && arch->base != NULL; depth++) {
+        const size_t at = weir_arch_index(set, arch->base);
+        if (at == set->count) return true;
+        arch = &set->archs[at];
+    }
+    return arch->is_folders;
+}
+
+static weir_status complete_folders(weir_arch_set *set, weir_error *error)
+{
+    bool wanted[WEIR_MAX_ARCHS] = { false };
+    for (size_t i = 0; i < set->count; i++) wanted[i] = is_of_folder(set, &set->archs[i]);
+    for (size_t i = 0; i < set->count; i++)
+        if (wanted[i]) WEIR_TRY(join(set, &set->archs[i], error));
+    for (size_t i = 0; i < set->count; i++)
+        if (wanted[i]) WEIR_TRY(check(&set->archs[i], error));
     return WEIR_OK;
 }
 
@@ -135,7 +218,8 @@ static weir_status add_folder(weir_arch_set *set, const char *folder, weir_error
                 status = weir_error_set(error, WEIR_EINVAL, "%s: path too long", folder);
             else
                 status = weir_file_read(&text, path, 1 << 20, error);
-            if (status == WEIR_OK) status = add_arch(set, path, text.data, text.size, error);
+            const weir_arch arch = { .is_folders = true };
+            if (status == WEIR_OK) status = add_text(set, path, text.data, text.size, arch, error);
         }
         weir_buffer_free(&text);
         free(entries[i]);
@@ -154,9 +238,9 @@ weir_status weir_arch_set_open(
     weir_status status = WEIR_OK;
     for (const weir_embedded_file *file = weir_arch_files; status == WEIR_OK && file->name != NULL;
          file++)
-        status = add_arch(set, file->name, file->text, strlen(file->text), error);
+        status = add_embedded(set, file, error);
     if (status == WEIR_OK && folder != NULL) status = add_folder(set, folder, error);
-    if (status == WEIR_OK) status = join_all(set, error);
+    if (status == WEIR_OK) status = complete_folders(set, error);
     if (status != WEIR_OK) {
         weir_arch_set_close(set);
         return status;

@@ -26,15 +26,18 @@ typedef struct weir_arch {
     const char *base; /* not joined with yet; NULL: none */
     int32_t n_bases; /* joined with, in a chain */
     bool has_match, has_when, has_written_as; /* its own, not its base's */
+    const char *text; /* embedded, of which only [arch] was read; NULL: all was */
+    bool is_folders, is_checked; /* from a folder; joined with its bases and checked */
     char file[256]; /* for messages */
     weir_block_list blocks; /* in addition to those of the registry */
 } weir_arch;
 
 typedef struct weir_arch_set weir_arch_set;
 
-/* Reads the embedded files, then every *.toml of `folder` (may be NULL); a later file of the same
- * name wins. Then joins files with their bases (weir_toml_join). `blocks` are additional to those
- * of the registry, and must outlive the set. */
+/* Reads [arch] of the embedded files, then every *.toml of `folder` (may be NULL); a later file of
+ * the same name wins. Joins files of the folder, and those that are based on one, with their bases
+ * (weir_toml_join) and checks them; all others are read, joined and checked when they are chosen.
+ * `blocks` are additional to those of the registry, and must outlive the set. */
 WEIR_MUST_CHECK weir_status weir_arch_set_open(
     weir_arch_set **out, const char *folder, weir_block_list blocks, weir_error *error
 );
@@ -47,18 +50,18 @@ void weir_arch_set_keep(weir_arch_set *set, const weir_arch *arch);
  * have the name, one whose `when` is true comes before those without. Returns EUNSUPPORTED with a
  * message that names it and the known ones, or the setting that an arch file refuses. */
 WEIR_MUST_CHECK weir_status weir_arch_match(
-    const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory,
+    const weir_arch **out, weir_arch_set *set, const weir_tensor_directory *directory,
     weir_error *error
 );
 /* The architecture with this name, unless it refuses the checkpoint. */
 WEIR_MUST_CHECK weir_status weir_arch_find(
-    const weir_arch **out, const weir_arch_set *set, const char *name,
+    const weir_arch **out, weir_arch_set *set, const char *name,
     const weir_tensor_directory *directory, weir_error *error
 );
 /* The architecture as which a checkpoint of `arch` is written to GGUF ([arch] written_as, else
  * itself), and its name there. EUNSUPPORTED: GGUF has none. */
 WEIR_MUST_CHECK weir_status weir_arch_written_as(
-    const weir_arch **out, const char **name, const weir_arch_set *set, const weir_arch *arch,
+    const weir_arch **out, const char **name, weir_arch_set *set, const weir_arch *arch,
     weir_error *error
 );
 /* True if a pattern matches the beginning of a tensor's name: {i} and {e} match any number,

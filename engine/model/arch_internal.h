@@ -3,6 +3,10 @@
 #include "engine/base/buffer.h"
 #include "engine/model/arch.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { WEIR_MAX_ARCHS = 256 };
 
 struct weir_arch_set {
@@ -13,6 +17,9 @@ struct weir_arch_set {
 
 /* Returns set->count if there is none. */
 size_t weir_arch_index(const weir_arch_set *set, const char *name);
+/* Reads all of an architecture, joins it with its bases and checks it, unless that was done. */
+WEIR_MUST_CHECK weir_status
+weir_arch_complete(weir_arch_set *set, weir_arch *arch, weir_error *error);
 /* Lists the known names, "llama, qwen3"; the caller frees it. */
 weir_buffer weir_arch_list_known(const weir_arch_set *set);
 
@@ -34,3 +41,7 @@ const weir_block *weir_arch_table_block(
 WEIR_MUST_CHECK weir_status weir_arch_check_refusals(
     const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error
 );
+
+#ifdef __cplusplus
+}
+#endif

@@ -133,15 +133,26 @@ static weir_status no_arch(
     return status;
 }
 
+/* Completes the chosen one of the set. */
+static weir_status choose(
+    const weir_arch **out, weir_arch_set *set, weir_arch *arch,
+    const weir_tensor_directory *directory, weir_error *error
+)
+{
+    WEIR_TRY(weir_arch_complete(set, arch, error));
+    *out = arch;
+    return weir_arch_check_refusals(arch, directory, error);
+}
+
 weir_status weir_arch_match(
-    const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory,
+    const weir_arch **out, weir_arch_set *set, const weir_tensor_directory *directory,
     weir_error *error
 )
 {
     const weir_container container = weir_tensor_directory_container(directory);
     const char *const key =
         container == WEIR_CONTAINER_GGUF ? "general.architecture" : "model_type";
-    const weir_arch *special = NULL, *general = NULL, *untrue = NULL;
+    weir_arch *special = NULL, *general = NULL, *untrue = NULL;
     weir_meta meta;
     if (!weir_tensor_directory_meta(directory, key, &meta) || meta.type != WEIR_META_STRING)
         return weir_error_set(
@@ -150,7 +161,7 @@ weir_status weir_arch_match(
             container == WEIR_CONTAINER_GGUF ? key : "config.json with model_type"
         );
     for (size_t i = 0; special == NULL && i < set->count; i++) {
-        const weir_arch *const arch = &set->archs[i];
+        weir_arch *const arch = &set->archs[i];
         if (!has_name(arch, container, meta.string)) continue;
         const condition c = condition_of(arch, container);
         if (c.key == NULL && c.tensor == NULL)
@@ -160,13 +171,13 @@ weir_status weir_arch_match(
         else
             untrue = arch;
     }
-    *out = special != NULL ? special : general;
-    if (*out == NULL) return no_arch(set, directory, meta.string, untrue, error);
-    return weir_arch_check_refusals(*out, directory, error);
+    weir_arch *const chosen = special != NULL ? special : general;
+    if (chosen == NULL) return no_arch(set, directory, meta.string, untrue, error);
+    return choose(out, set, chosen, directory, error);
 }
 
 weir_status weir_arch_written_as(
-    const weir_arch **out, const char **name, const weir_arch_set *set, const weir_arch *arch,
+    const weir_arch **out, const char **name, weir_arch_set *set, const weir_arch *arch,
     weir_error *error
 )
 {
@@ -174,6 +185,7 @@ weir_status weir_arch_written_as(
     const char *const other =
         arch->has_written_as ? weir_toml_string(weir_toml_get(head, "written_as"), NULL) : NULL;
     const size_t at = other != NULL ? weir_arch_index(set, other) : set->count;
+    if (at < set->count) WEIR_TRY(weir_arch_complete(set, &set->archs[at], error));
     const weir_arch *const own = other == NULL ? arch : at < set->count ? &set->archs[at] : NULL;
     const weir_toml_node *const match =
         own != NULL && own->has_match ? weir_toml_get(weir_toml_get(own->root, "arch"), "match")
@@ -190,15 +202,12 @@ weir_status weir_arch_written_as(
 }
 
 weir_status weir_arch_find(
-    const weir_arch **out, const weir_arch_set *set, const char *name,
+    const weir_arch **out, weir_arch_set *set, const char *name,
     const weir_tensor_directory *directory, weir_error *error
 )
 {
     const size_t at = weir_arch_index(set, name);
-    if (at < set->count) {
-        *out = &set->archs[at];
-        return weir_arch_check_refusals(*out, directory, error);
-    }
+    if (at < set->count) return choose(out, set, &set->archs[at], directory, error);
     weir_buffer known = weir_arch_list_known(set);
     const weir_status status = weir_error_set(
         error, WEIR_ECONFIG,

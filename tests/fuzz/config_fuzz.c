@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char file[] = "config.json";
 
-static const weir_arch_set *architectures(void)
+static weir_arch_set *architectures(void)
 {
     static weir_arch_set *set;
     weir_error error;

@@ -102,8 +102,8 @@ static weir_status check_rope(
 }
 
 static weir_status compare(
-    const weir_tensor_directory *file, const weir_written_model *written,
-    const weir_arch_set *archs, weir_stream *stream, weir_error *error
+    const weir_tensor_directory *file, const weir_written_model *written, weir_arch_set *archs,
+    weir_stream *stream, weir_error *error
 )
 {
     const weir_arch *arch;
@@ -119,8 +119,8 @@ static weir_status compare(
 }
 
 weir_status weir_check_written(
-    const char *path, const weir_written_model *written, const weir_arch_set *archs,
-    weir_stream *stream, weir_error *error
+    const char *path, const weir_written_model *written, weir_arch_set *archs, weir_stream *stream,
+    weir_error *error
 )
 {
     weir_tensor_directory *file = NULL;

@@ -79,7 +79,7 @@ static weir_status add_gguf(weir_collector *c, const weir_model *model, weir_err
 /* Parameters of a checkpoint, by the names of the tensors that they are written to. */
 static weir_status add_checkpoint(
     weir_collector *c, const weir_model *model, const weir_tensor_directory *directory,
-    const weir_arch_set *archs, weir_error *error
+    weir_arch_set *archs, weir_error *error
 )
 {
     const weir_arch *own, *written;

@@ -108,7 +108,7 @@ static void count_left_out(const conversion *c, const weir_model *model)
 
 static weir_status write_checkpoint(
     conversion *c, const weir_written_model *written, weir_checkpoint *checkpoint,
-    const weir_arch_set *archs, weir_stream *stream
+    weir_arch_set *archs, weir_stream *stream
 )
 {
     const weir_row_reader reader = weir_checkpoint_row_reader(checkpoint);
@@ -139,7 +139,7 @@ static weir_status write_checkpoint(
 }
 
 static weir_status convert_bound(
-    conversion *c, const weir_model *model, const weir_arch_set *archs, weir_stream *stream
+    conversion *c, const weir_model *model, weir_arch_set *archs, weir_stream *stream
 )
 {
     weir_checkpoint *checkpoint = NULL;

@@ -22,8 +22,8 @@ weir_put_keys(weir_gguf_writer *writer, const weir_written_model *written, weir_
 /* Opens the GGUF file and checks that it is the same model: its shape, its layers, RoPE.
  * errors : EUNSUPPORTED: what GGUF cannot say; those of opening a model */
 WEIR_MUST_CHECK weir_status weir_check_written(
-    const char *path, const weir_written_model *written, const weir_arch_set *archs,
-    weir_stream *stream, weir_error *error
+    const char *path, const weir_written_model *written, weir_arch_set *archs, weir_stream *stream,
+    weir_error *error
 );
 
 #ifdef __cplusplus

@@ -56,6 +56,14 @@ TEST_F(ArchBase, AFileSaysWhatDiffers)
     EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), "acme");
 }
 
+TEST_F(ArchBase, AFileThatBreaksEmbeddedOnesIsRefused)
+{
+    const std::string text = read_file("configs/arch/llama.toml");
+    write("llama", with(with(text, "[\"attn\"]", "[\"soft\"]"), "[block.attn]", "[block.soft]"));
+    EXPECT_SAYS(why(), "granite4.toml");
+    EXPECT_SAYS(why(), "block 'attn'");
+}
+
 /* Refusals of bases add up, so a base of a family with experts must not refuse them. */
 TEST_F(ArchBase, ExpertsAreNotRefusedByABase)
 {

@@ -2,6 +2,7 @@
  * does not fit is told. */
 #include <regex>
 
+#include "engine/model/arch_internal.h"
 #include "tests/unit/model/arch_files.h"
 
 namespace arch_files {
@@ -12,6 +13,9 @@ TEST(Arch, EveryShippedFileLoads)
     weir_arch_set *set = nullptr;
     weir_error error = {};
     ASSERT_EQ(weir_arch_set_open(&set, nullptr, nullptr, &error), WEIR_OK) << error.text;
+    EXPECT_GT(set->count, 40u);
+    for (size_t i = 0; i < set->count; i++)
+        EXPECT_EQ(weir_arch_complete(set, &set->archs[i], &error), WEIR_OK) << error.text;
     weir_arch_set_close(set);
     const struct {
         const char *model, *arch;
