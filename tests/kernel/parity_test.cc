@@ -49,12 +49,12 @@ const weir_kernel *reference_of(weir_op op)
     return nullptr;
 }
 
-// What ref makes of a case; computed once for all rows of an op. Forced levels pack weights in
-// their own ways.
-const Builder &expected(const Case &test_case, weir_op op, const std::string &packing = "")
+// What ref makes of a case; computed once for all rows of an op. Forced levels pack the weights of
+// matmul in their own ways.
+const Builder &expected(const Case &test_case, weir_op op, const std::string &level = "")
 {
     static std::map<std::string, std::unique_ptr<Builder>> done;
-    auto &slot = done[test_case.name + packing];
+    auto &slot = done[test_case.name + (op == WEIR_OP_MATMUL ? level : "")];
     if (!slot) {
         slot = std::make_unique<Builder>(test_case.name);
         Stream stream(1);
