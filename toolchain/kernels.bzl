@@ -31,14 +31,23 @@ ISA_COPTS = {
 }
 
 # One source, three levels: addresses are checked in the levels that a machine would choose today
-# and that this one can run, undefined behaviour in v3 (see build:asan in .bazelrc).
-_NOT_V2 = select({"//:sanitized": ["-fno-sanitize=all"], "//conditions:default": []})
+# and that this one can run, undefined behaviour in v3 (see build:asan in .bazelrc). The others run
+# little, so they are not optimised: clang takes a tenth of the time.
+_NOT = ["-fno-sanitize=all", "-O0"]
+_NOT_V2 = select({"//:sanitized": _NOT, "//conditions:default": []})
 _NOT_AVX512 = select({
     "//:sanitized_avx512": ["-fno-sanitize=undefined"],
-    "//:sanitized": ["-fno-sanitize=all"],
+    "//:sanitized": _NOT,
     "//conditions:default": [],
 })
-NOT_SANITIZED = {"v2": _NOT_V2, "v4": _NOT_AVX512, "vnni": _NOT_AVX512, "amx": _NOT_AVX512}
+_LIKE_V3 = select({"//:sanitized": ["-fno-sanitize=undefined"], "//conditions:default": []})
+NOT_SANITIZED = {
+    "v2": _NOT_V2,
+    "avxvnni": _LIKE_V3,
+    "v4": _NOT_AVX512,
+    "vnni": _NOT_AVX512,
+    "amx": _NOT_AVX512,
+}
 
 def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [], visibility = None):
     """One library with the rows weir_kernel_omp_<op>_{v2,v3,v4} of every source; WEIR_ISA names the

@@ -17,13 +17,19 @@ WEIR_DECLARE_ALL(gated_delta_rule_chunk)
 
 namespace weir_test {
 
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
 static bool runs_here(const std::string &name)
 {
     __builtin_cpu_init();
     const std::string isa = name.substr(name.rfind('.') + 1);
     if (isa == "v4") return __builtin_cpu_supports("x86-64-v4");
     if (isa == "v3") return __builtin_cpu_supports("x86-64-v3");
-    return true;
+    return !kIsSanitized || !__builtin_cpu_supports("x86-64-v3");
 }
 
 std::vector<const weir_kernel *> omp_rows(weir_op op)

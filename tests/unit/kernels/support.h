@@ -31,7 +31,8 @@ namespace weir_test {
 
 using Floats = std::vector<float>;
 
-// The omp rows of an op that this machine can run; the tests link v2, v3 and v4.
+// The omp rows of an op that this machine can run; the tests link v2, v3 and v4. With a sanitizer
+// without v2, which is not instrumented (toolchain/kernels.bzl), unless there is no other.
 std::vector<const weir_kernel *> omp_rows(weir_op op);
 const weir_kernel *ref_row(weir_op op);
 
