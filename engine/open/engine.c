@@ -250,9 +250,11 @@ static void warn_of_unused(const weir_engine *engine)
         );
 }
 
-static weir_status open_evictor(weir_engine *engine, weir_error *error)
+static weir_status open_evictor(weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
 {
     if (!weir_policies_are_there(&engine->policies)) return WEIR_OK;
+    const weir_identity_parts identity = weir_engine_identity(engine, spec);
+    WEIR_TRY(weir_policies_identify(&engine->policies, &identity, error));
     weir_policies_set_rope(&engine->policies, engine->model);
     WEIR_TRY(
         weir_kv_evictor_open(&engine->evictor, engine->store, engine->stream, engine->ledger, error)
@@ -313,7 +315,7 @@ static weir_status open_all(
     };
     WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error)
     );
-    WEIR_TRY(open_evictor(engine, error));
+    WEIR_TRY(open_evictor(engine, &spec, error));
     if (!options->with_service) return WEIR_OK;
     WEIR_TRY(open_pruner(engine, error));
     WEIR_TRY(open_nested(engine, options, &spec, error));

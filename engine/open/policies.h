@@ -14,6 +14,11 @@ typedef struct weir_policies {
 /* Returns ECONFIG for an unknown policy, a missing budget, or missing requirements. */
 WEIR_MUST_CHECK weir_status
 weir_policies_open(weir_policies *policies, const weir_identity_parts *parts, weir_error *error);
+/* Sets the identity of the model, which new query statistics get. It is not needed for a plan: a
+ * sample of every tensor is read. */
+WEIR_MUST_CHECK weir_status weir_policies_identify(
+    weir_policies *policies, const weir_identity_parts *parts, weir_error *error
+);
 void weir_policies_close(weir_policies *policies);
 /* Sets the model's RoPE, once it is known. */
 void weir_policies_set_rope(weir_policies *policies, const weir_model *model);

@@ -107,11 +107,19 @@ weir_status weir_policies_open(
     weir_policies_set_rope(policies, parts->model);
     const char *const own = policies->service.options.calibration,
                       *const path = own[0] != '\0' ? own : config->kv.policy.calibration;
-    WEIR_TRY(weir_identity_model(s->model, parts, error));
     if (path[0] == '\0') return WEIR_OK;
+    WEIR_TRY(weir_identity_model(s->model, parts, error));
     WEIR_TRY(weir_calibration_read(&policies->calibration, path, error));
     policies->service.calibration = policies->calibration;
     return WEIR_OK;
+}
+
+weir_status weir_policies_identify(
+    weir_policies *policies, const weir_identity_parts *parts, weir_error *error
+)
+{
+    if (!weir_policies_are_there(policies) || policies->calibration != NULL) return WEIR_OK;
+    return weir_identity_model(policies->service.shape.model, parts, error);
 }
 
 void weir_policies_set_rope(weir_policies *policies, const weir_model *model)
