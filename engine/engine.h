@@ -58,6 +58,9 @@ typedef struct weir_plan {
      * the metadata of all pages that would fit on disk. */
     bool disk_is_shared, disk_is_limited;
     bool skips_images; /* weir_model_skips_images */
+    /* weir_model_unused, and the first of these tensors. */
+    size_t n_unused;
+    char first_unused[128];
     /* The most rows that a head holds at any time with the configured policy, prompt included; 0:
      * no row is evicted. */
     int64_t kv_peak;

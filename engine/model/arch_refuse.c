@@ -86,10 +86,32 @@ static bool is_replaced(const weir_toml_node *list, size_t index, const char *ke
     return false;
 }
 
+/* Checkpoints that other programs quantised have tensors that no architecture names. */
+static weir_status check_quantisation(const weir_tensor_directory *directory, weir_error *error)
+{
+    static const char key[] = "quantization_config.quant_method", *const known[] = { "fp8",
+                                                                                     "mxfp4" };
+    weir_meta meta;
+    char method[80];
+    if (weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF ||
+        !weir_tensor_directory_meta(directory, key, &meta) || meta.type != WEIR_META_STRING)
+        return WEIR_OK;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(meta.string, known[i]) == 0) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "%s: '%s' is \"%s\": of quantised safetensors only FP8 with scales of blocks (fp8) and "
+        "MXFP4 (mxfp4) are read; use a GGUF file, or the checkpoint before it was quantised",
+        weir_tensor_directory_path(directory), key,
+        weir_printable(method, sizeof method, meta.string, meta.length)
+    );
+}
+
 weir_status weir_arch_check_refusals(
     const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error
 )
 {
+    WEIR_TRY(check_quantisation(directory, error));
     const weir_toml_node *const list = weir_toml_get(arch->root, "refuse");
     const char *const prefix = weir_arch_gguf_prefix(directory);
     for (size_t i = 0; i < weir_toml_size(list); i++) {

@@ -78,6 +78,14 @@ static void set_scales(weir_model *model)
     model->stream_eps = (float)(shape->norm_eps / (residual * residual));
 }
 
+/* A window of the whole context or more is none: no query leaves a row out. */
+static void drop_idle_window(weir_model *model)
+{
+    weir_shape *const shape = &model->shape;
+    const int64_t tokens = model->rope_context.tokens;
+    if (shape->window >= (tokens > shape->context ? tokens : shape->context)) shape->window = 0;
+}
+
 weir_status weir_model_bind(
     weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch,
     weir_stream *stream, const weir_model_settings *settings, weir_error *error
@@ -101,6 +109,7 @@ weir_status weir_model_bind(
     if (status == WEIR_OK) status = weir_rope_scale_scores(&model->shape, arch, directory, error);
     if (status != WEIR_OK) goto done;
     set_scales(model);
+    drop_idle_window(model);
     const size_t n_layers = (size_t)model->shape.n_layers,
                  n_tensors = weir_tensor_directory_count(directory),
                  n_more =

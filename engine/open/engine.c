@@ -241,12 +241,11 @@ static void warn_of_unused(const weir_engine *engine)
             WEIR_LOG_INFO, "%s: only text is computed; the vision tower is not read",
             engine->plan.facts.model
         );
-    const char *names[4] = { 0 };
-    const size_t n = weir_model_unused(engine->model, names, 4);
-    if (n > 0)
+    if (engine->plan.n_unused > 0)
         weir_log(
             WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s",
-            engine->plan.facts.model, n, engine->plan.facts.arch, names[0]
+            engine->plan.facts.model, engine->plan.n_unused, engine->plan.facts.arch,
+            engine->plan.first_unused
         );
 }
 

@@ -2,8 +2,10 @@
  * pages. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "engine/base/processors.h"
+#include "engine/formats/printable.h"
 #include "engine/open/plan_internal.h"
 #include "engine/schedule/tiers.h"
 
@@ -112,6 +114,9 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .disk_is_shared = weir_plan_has_sessions(config, parts->with_service) };
     weir_plan_describe(&plan->facts, parts);
     plan->skips_images = weir_model_skips_images(parts->model);
+    const char *unused = "";
+    plan->n_unused = weir_model_unused(parts->model, &unused, 1);
+    (void)weir_printable(plan->first_unused, sizeof plan->first_unused, unused, strlen(unused));
     plan_process(plan, parts);
     plan->weights = (size_t)plan->facts.weight_bytes;
     plan->recurrent = (size_t)plan->facts.recurrent_bytes * (size_t)plan->facts.n_slots;

@@ -270,6 +270,11 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     );
     if (plan->skips_images)
         WEIR_TRY(weir_buffer_text(out, "  only text is computed; the vision tower is not read\n"));
+    if (plan->n_unused > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, "  tensors of the file that are not used: %zu, the first is %s\n", plan->n_unused,
+            plan->first_unused
+        ));
     for (const part *p = parts; p < parts + PARTS; p++) WEIR_TRY(print_part(out, plan, p));
     WEIR_TRY(print_totals(out, plan));
     WEIR_TRY(print_disk(out, plan));

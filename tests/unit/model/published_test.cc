@@ -180,6 +180,17 @@ TEST(Published, AVisionTowerThatIsSkippedIsSaid)
     EXPECT_EQ(plan_of(golden("mistral")).find(line), std::string::npos);
 }
 
+TEST(Published, TensorsThatAreNotUsedAreSaid)
+{
+    const Folder folder;
+    copy_checkpoint(folder, "mistral");
+    EXPECT_EQ(plan_of(folder.path()).find("not used"), std::string::npos);
+    change_names(folder, "nothing", "", "model.layers.0.extra.weight");
+    EXPECT_SAYS(
+        plan_of(folder.path()), "that are not used: 1, the first is model.layers.0.extra.weight"
+    );
+}
+
 TEST(Published, MistralSmall3HasANameOfItsOwnInGguf)
 {
     const Folder folder;
@@ -193,6 +204,41 @@ TEST(Published, MistralSmall3HasANameOfItsOwnInGguf)
     keys.add_real("mistral3.attention.temperature_scale", 0.1f);
     write_gguf(folder / "ministral3.gguf", keys, tensors);
     EXPECT_SAYS(why(folder / "ministral3.gguf"), "as those of Ministral 3 are");
+}
+
+/* ---- Settings of checkpoints ----------------------------------------------------------------- */
+std::string mistral_config(const std::string &more)
+{
+    return "\"model_type\": \"mistral\", \"rms_norm_eps\": 1e-5, " + more + sizes;
+}
+
+TEST(Published, AWindowOfTheWholeContextIsNone)
+{
+    const Folder folder;
+    Engine engine;
+    const auto window_layers = [&](int window, const support::Settings &settings) {
+        const std::string text = "\"sliding_window\": " + std::to_string(window) + ", ";
+        write_checkpoint(folder, mistral_config(text), llama_tensors());
+        EXPECT_EQ(engine.plan(folder.path(), settings), WEIR_OK) << engine.text();
+        return engine.planned().facts.n_window_layers;
+    };
+    EXPECT_EQ(window_layers(511, {}), LAYERS);
+    EXPECT_EQ(window_layers(512, {}), 0);
+    EXPECT_EQ(window_layers(4096, {}), 0);
+    EXPECT_EQ(window_layers(512, { "model.context=1024" }), LAYERS);
+}
+
+TEST(Published, WhatOtherProgramsQuantisedIsRefused)
+{
+    const Folder folder;
+    const auto said = [&](const std::string &method) {
+        const std::string text = R"("quantization_config": {"quant_method": ")" + method + "\"}, ";
+        write_checkpoint(folder, mistral_config(text), llama_tensors());
+        return why(folder.path());
+    };
+    EXPECT_EQ(said("fp8"), "");
+    EXPECT_SAYS(said("awq"), "'quantization_config.quant_method' is \"awq\"");
+    EXPECT_SAYS(said("compressed-tensors"), "use a GGUF file");
 }
 
 /* ---- llama.cpp's --fuse-qkv ------------------------------------------------------------------ */
