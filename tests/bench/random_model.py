@@ -2,7 +2,7 @@
 """Writes a Qwen3.5 GGUF of real shape with random weights, or a mixture of experts, or Gemma 3,
 whose layers have windows: speed does not depend on the values. Standard library only.
 
-usage: random_model.py OUT.gguf [--size 0.8B|2B|4B|3B-A0.6B|KV-256K|gemma3-1B]
+usage: random_model.py OUT.gguf [--size 0.8B|2B|4B|3B-A0.6B|0.2B-A0.04B|KV-256K|gemma3-1B]
                        [--type q8_0|q4_0|bf16|f16] [--vocab N]
 
 KV-256K: dense, with few weights and 256 KiB of KV a token in f16.
@@ -18,7 +18,10 @@ SIZES = {  # hidden, layers, query heads, KV heads, linear V heads, FFN
     "4B": (2560, 32, 16, 4, 32, 9216),
 }
 # Mixtures, as Qwen3 with experts: hidden, layers, query heads, KV heads, experts, used, their FFN
-MIXTURES = {"3B-A0.6B": (1024, 24, 16, 4, 64, 8, 512)}
+MIXTURES = {
+    "3B-A0.6B": (1024, 24, 16, 4, 64, 8, 512),
+    "0.2B-A0.04B": (512, 8, 4, 2, 32, 4, 512),
+}
 # As Qwen3: hidden, layers, query heads, KV heads, FFN
 DENSE = {"KV-256K": (256, 8, 64, 64, 512)}
 # As Gemma 3: hidden, layers, query heads, KV heads, FFN, window
@@ -36,9 +39,9 @@ ALIGNMENT = 32
 rng = random.Random(1)
 
 
-def pattern(kind, columns, count=8192):
+def pattern(kind, columns, count=8191):
     """Bytes of `count` blocks whose values have the spread columns^-0.5, to be repeated over a
-    matrix.
+    matrix. The count is prime, so that no two rows and no two experts are the same.
     """
     spread = columns**-0.5
     if kind == "q8_0":
