@@ -33,7 +33,9 @@ typedef struct weir_config {
     } model; /* path "": the bundled demo */
     struct {
         int64_t host, device, disk, snapshots, experts;
-        weir_config_text disk_dir;
+        bool expert_prefetch;
+        double expert_pins;
+        weir_config_text disk_dir, expert_reads;
     } memory;
     struct {
         bool full_windows;

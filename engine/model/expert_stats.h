@@ -1,11 +1,23 @@
 /* engine/model/expert_stats.h - counts of a cache of experts. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
+
+/* Since the start, of a layer or of all. */
+typedef struct weir_expert_counts {
+    /* Experts that steps needed: in memory or being read ahead; read when they were needed. */
+    int64_t hits, misses;
+    /* Read ahead; of these, needed by the next step of their layer (also hits); evicted unused. */
+    int64_t prefetched, prefetch_used, prefetch_unused;
+    int64_t bytes_read;
+    int64_t pinned; /* now */
+} weir_expert_counts;
 
 /* All 0: the model has no experts, or all are in memory. Experts are those of all layers. */
 typedef struct weir_expert_stats {
     int64_t n_experts, n_slots, slot_bytes; /* in the model; in memory; bytes of one */
-    int64_t hits, misses; /* experts that steps needed and that were in memory, or were not */
-    int64_t bytes_read, errors;
-    int64_t wait_ns; /* of the engine thread, for experts */
+    weir_expert_counts all;
+    int64_t errors;
+    int64_t waits, wait_ns; /* of the engine thread, for experts */
+    bool is_direct; /* reads go past the page cache */
 } weir_expert_stats;

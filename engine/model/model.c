@@ -125,7 +125,7 @@ weir_status weir_model_bind(
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
     if (status == WEIR_OK) status = weir_model_bind_rope(model, error);
     if (status == WEIR_OK)
-        status = weir_expert_cache_plan(&model->expert_plan, model, settings->expert_bytes, error);
+        status = weir_expert_cache_plan(&model->expert_plan, model, &settings->experts, error);
     if (status == WEIR_OK) status = sum_sizes(model, error);
 done:
     if (status != WEIR_OK)
@@ -392,6 +392,11 @@ void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out)
                                     .n_slots = plan->n_slots,
                                     .slot_bytes = (int64_t)plan->slot_bytes };
     if (model->experts != NULL) weir_expert_cache_stats(model->experts, out);
+}
+
+bool weir_model_expert_counts(const weir_model *model, int64_t layer, weir_expert_counts *out)
+{
+    return model->experts != NULL && weir_expert_cache_counts(model->experts, layer, out);
 }
 
 bool weir_model_skips_images(const weir_model *model)

@@ -16,14 +16,30 @@ extern "C" {
 
 typedef struct weir_model weir_model;
 
+/* How experts are read: through the system's page cache or past it. AUTO: past it if it cannot hold
+ * all of them. */
+typedef enum weir_expert_reads {
+    WEIR_EXPERT_READS_AUTO,
+    WEIR_EXPERT_READS_CACHED,
+    WEIR_EXPERT_READS_DIRECT
+} weir_expert_reads;
+
+/* Experts in limited memory (expert_cache.h). */
+typedef struct weir_expert_settings {
+    size_t bytes; /* memory.experts; 0: all are in memory */
+    size_t page_cache; /* bytes that the system may have for it */
+    weir_expert_reads reads;
+    bool prefetches; /* reads ahead */
+    double pins; /* share of the experts in memory that may be pinned, at most 1 / 2 */
+} weir_expert_settings;
+
 typedef struct weir_model_settings {
     weir_activations activations;
     /* Its tensors replace those of the checkpoint; may be NULL; must outlive the model. */
     const weir_tensor_directory *adapter;
     int64_t context; /* model.context; 0: as trained. Longrope depends on it (rope.h) */
     weir_kv_pair kv_format; /* kv.format, also for fixed-size memory with keys and values */
-    /* Most bytes for experts, of which the others stay in the file (memory.experts); 0: all. */
-    size_t expert_bytes;
+    weir_expert_settings experts;
     /* Layers with a sliding window keep only the rows that it reads (engine/kv/pool/windows.h). */
     bool drops_windows;
 } weir_model_settings;
@@ -115,6 +131,8 @@ weir_expert_sizes weir_model_expert_sizes(const weir_model *model);
 int64_t weir_model_expert_number(const weir_model *model, int64_t layer, int32_t expert);
 /* Any thread. */
 void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out);
+/* Any thread. False: the layer has no experts, or all are in memory. */
+bool weir_model_expert_counts(const weir_model *model, int64_t layer, weir_expert_counts *out);
 /* True if the file has a vision tower, which is not read ([arch] images). */
 bool weir_model_skips_images(const weir_model *model);
 /* Tensors of the file that nothing uses (borrowed names), except the draft block and vision

@@ -175,6 +175,20 @@ void weir_fill_layer(
     w->is_watched = fill_watches(w, batch);
 }
 
+static weir_step_next next_of(const weir_model *model, const layer *l)
+{
+    const weir_expert_plan *const plan = &model->expert_plan;
+    if (plan->bytes == 0 || !plan->prefetches) return (weir_step_next){ 0 };
+    for (const layer *n = l + 1; n < model->layers + model->shape.n_layers; n++)
+        if (n->ffn.block == l->ffn.block)
+            return (weir_step_next){ .layer = n - model->layers,
+                                     .options = n->ffn.options,
+                                     .weights = n->ffn_weights,
+                                     .norm = n->ffn_norm,
+                                     .eps = model->stream_eps };
+    return (weir_step_next){ 0 };
+}
+
 weir_step weir_step_of(
     const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
 )
@@ -212,5 +226,6 @@ weir_step weir_step_of(
                      .queries = w->shown_queries },
        .layer = index,
        .experts = model->experts,
-       .expert_watch = model->expert_watch.see != NULL ? &model->expert_watch : NULL };
+       .expert_watch = model->expert_watch.see != NULL ? &model->expert_watch : NULL,
+       .next = next_of(model, l) };
 }

@@ -122,6 +122,14 @@ typedef struct weir_expert_watch {
     void *user;
 } weir_expert_watch;
 
+/* The next layer with the same feed-forward block: its experts can be read ahead. */
+typedef struct weir_step_next {
+    int64_t layer; /* 0: there is none, or nothing is read ahead */
+    const void *options, *weights; /* of the block */
+    const float *norm; /* of the block's input, with `eps`; NULL: none */
+    float eps;
+} weir_step_next;
+
 /* The arguments of a block's forward pass. */
 typedef struct weir_step {
     weir_stream *stream;
@@ -133,6 +141,7 @@ typedef struct weir_step {
     int64_t layer; /* of the model */
     struct weir_expert_cache *experts; /* NULL: all are in memory */
     const weir_expert_watch *expert_watch; /* NULL: nothing is watched */
+    weir_step_next next;
 } weir_step;
 
 #ifdef __cplusplus

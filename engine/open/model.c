@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/base/log.h"
+#include "engine/base/machine_memory.h"
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
 #include "kernels/abi/kv_format_text.h"
@@ -151,6 +152,20 @@ static bool drops_windows(const weir_engine *engine)
            !weir_kv_any_unsealed(choice->wide, none);
 }
 
+static weir_expert_settings expert_settings(const weir_config *config)
+{
+    const char *const reads = config->memory.expert_reads;
+    const size_t cap = weir_plan_cap(config), machine = weir_machine_memory("");
+    return (weir_expert_settings){ .bytes = (size_t)config->memory.experts,
+                                   .page_cache = machine > cap ? machine - cap : 0,
+                                   .reads = strcmp(reads, "direct") == 0 ? WEIR_EXPERT_READS_DIRECT
+                                            : strcmp(reads, "cached") == 0
+                                                ? WEIR_EXPERT_READS_CACHED
+                                                : WEIR_EXPERT_READS_AUTO,
+                                   .prefetches = config->memory.expert_prefetch,
+                                   .pins = config->memory.expert_pins };
+}
+
 /* Binds the tensors and chooses the formats, by the numbers of the layers with KV. */
 static weir_status bind_model(weir_engine *engine, weir_error *error)
 {
@@ -163,7 +178,7 @@ static weir_status bind_model(weir_engine *engine, weir_error *error)
                                            .adapter = engine->adapter,
                                            .context = engine->config.model.context,
                                            .kv_format = engine->kv_choice.rest,
-                                           .expert_bytes = (size_t)engine->config.memory.experts,
+                                           .experts = expert_settings(&engine->config),
                                            .drops_windows = drops_windows(engine) };
     WEIR_TRY(weir_model_bind(
         &engine->model, engine->directory, engine->arch, engine->stream, &settings, error

@@ -111,9 +111,9 @@ static void write_experts(weir_json_out *json, const weir_expert_stats *experts)
     weir_json_put_integer(json, "total", experts->n_experts);
     weir_json_put_integer(json, "in_memory", experts->n_slots);
     weir_json_put_integer(json, "bytes", experts->n_slots * experts->slot_bytes);
-    weir_json_put_integer(json, "hits", experts->hits);
-    weir_json_put_integer(json, "misses", experts->misses);
-    weir_json_put_integer(json, "bytes_read", experts->bytes_read);
+    weir_json_put_integer(json, "hits", experts->all.hits);
+    weir_json_put_integer(json, "misses", experts->all.misses);
+    weir_json_put_integer(json, "bytes_read", experts->all.bytes_read);
     weir_json_put_integer(json, "read_errors", experts->errors);
     weir_json_put_number(json, "wait_seconds", (double)experts->wait_ns / 1e9);
     weir_json_close(json, '}');

@@ -165,14 +165,15 @@ static weir_status write_experts(const writer *w, const weir_expert_stats *exper
     ));
     WEIR_TRY(sample(
         w, "expert_hits_total", "counter", "Experts that a step needed and that were in memory.",
-        (double)experts->hits
+        (double)experts->all.hits
     ));
     WEIR_TRY(sample(
         w, "expert_misses_total", "counter", "Those that were read from the model file.",
-        (double)experts->misses
+        (double)experts->all.misses
     ));
     WEIR_TRY(sample(
-        w, "expert_read_bytes_total", "counter", "Bytes read for them.", (double)experts->bytes_read
+        w, "expert_read_bytes_total", "counter", "Bytes read for them.",
+        (double)experts->all.bytes_read
     ));
     WEIR_TRY(sample(
         w, "expert_read_errors_total", "counter", "Experts that could not be read.",

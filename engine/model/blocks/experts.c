@@ -180,23 +180,29 @@ static int64_t scratch_elements(
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
+weir_status experts_norm(
+    const weir_step *step, int64_t dim, float *dst, float *src, const float *weight, float eps
+)
+{
+    return weir_rmsnorm(
+        step->stream, &(weir_rmsnorm_args){ .dst = dst,
+                                            .src = src,
+                                            .weight = weight,
+                                            .n_rows = step->n_rows,
+                                            .n_groups = 1,
+                                            .dim = dim,
+                                            .dst_stride = dim,
+                                            .dst_group_stride = dim,
+                                            .src_stride = dim,
+                                            .src_group_stride = dim,
+                                            .eps = eps }
+    );
+}
+
 /* dst [n, D] = norm(src), by the weight. */
 static weir_status norm(const experts_call *c, float *dst, float *src, const float *weight)
 {
-    const int64_t d = c->shape->d_model;
-    return weir_rmsnorm(
-        c->step->stream, &(weir_rmsnorm_args){ .dst = dst,
-                                               .src = src,
-                                               .weight = weight,
-                                               .n_rows = c->step->n_rows,
-                                               .n_groups = 1,
-                                               .dim = d,
-                                               .dst_stride = d,
-                                               .dst_group_stride = d,
-                                               .src_stride = d,
-                                               .src_group_stride = d,
-                                               .eps = (float)c->shape->norm_eps }
-    );
+    return experts_norm(c->step, c->shape->d_model, dst, src, weight, (float)c->shape->norm_eps);
 }
 
 /* What reads the residual stream has its own norm of it, in m->in. *in becomes the rows. */

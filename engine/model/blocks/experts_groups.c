@@ -105,7 +105,8 @@ static weir_status run_cached(const experts_call *c, int32_t n_groups)
 static weir_status run(const experts_call *c)
 {
     const int32_t n_groups = group_pairs(c);
-    const weir_status status = gather_rows(c);
+    weir_status status = experts_read_ahead(c);
+    if (status == WEIR_OK) status = gather_rows(c);
     if (c->step->experts == NULL)
         return status == WEIR_OK ? run_groups(c, 0, c->m->groups, n_groups) : status;
     if (status == WEIR_OK) return run_cached(c, n_groups);
@@ -119,6 +120,7 @@ static weir_status plan(const experts_call *c)
 {
     const experts_memory *const m = c->m;
     const int64_t most = c->shape->n_experts < m->n_pairs ? c->shape->n_experts : m->n_pairs;
+    WEIR_TRY(experts_read_ahead(c));
     WEIR_TRY(gather_rows(c));
     m->groups[0] = (weir_matmul_group){ .n_rows = m->n_pairs };
     WEIR_TRY(run_groups(c, 0, m->groups, 1));

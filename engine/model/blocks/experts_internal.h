@@ -63,6 +63,13 @@ static inline bool experts_have_gate(const experts_options *o)
 
 /* experts.c: the activation of rows in m->gate and m->up. */
 WEIR_MUST_CHECK weir_status experts_gate(const experts_call *c, int64_t n_rows, int64_t width);
+/* The same: dst [n, dim] = norm(src), by the weight. */
+WEIR_MUST_CHECK weir_status experts_norm(
+    const weir_step *step, int64_t dim, float *dst, float *src, const float *weight, float eps
+);
+/* experts_ahead.c: reads ahead what rows of the step will probably choose in the next layer with
+ * experts. Uses what is free between the choice of experts and the copy of their rows. */
+WEIR_MUST_CHECK weir_status experts_read_ahead(const experts_call *c);
 /* experts_groups.c: multiplies the rows of each chosen expert by its matrices; the outputs are in
  * m->y, and m->terms says which are a row's. While planning it asks the kernels for their
  * scratch. */

@@ -1,26 +1,36 @@
 // Mixtures whose experts do not fit memory.experts: the same bits as with all in memory, within the
-// plan; files that cannot be read.
+// plan; reading ahead, pins, direct reads, files that cannot be read.
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <thread>
 
+#include "engine/model/model.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {
 
-std::atomic<bool> reads_fail{ false }, reads_are_short{ false };
+std::atomic<bool> reads_fail{ false }, reads_are_short{ false }, reads_are_slow{ false };
+/* Reads that were not of whole pages, and all. */
+std::atomic<int64_t> n_unaligned{ 0 }, n_reads{ 0 };
+std::atomic<int64_t> fails_every{ 0 }; /* reads; 0: none fails */
 
 } // namespace
 
 /* In front of libc's: threads read experts with it. */
 extern "C" ssize_t pread(int fd, void *bytes, size_t n, off_t at)
 {
-    if (reads_fail && n > 0) {
+    const int64_t number = ++n_reads;
+    if (n > 0 && (reads_fail || (fails_every > 0 && number % fails_every == 0))) {
         errno = EIO;
         return -1;
     }
+    n_unaligned +=
+        reinterpret_cast<uintptr_t>(bytes) % 4096 != 0 || n % 4096 != 0 || at % 4096 != 0;
+    if (reads_are_slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return syscall(SYS_pread64, fd, bytes, reads_are_short && n > 7 ? n / 2 : n, at);
 }
 
@@ -28,11 +38,18 @@ namespace {
 
 using support::Call;
 
+void sleep_in_layer(void *user, int64_t layer, const int32_t *experts, int32_t n)
+{
+    (void)user, (void)layer, (void)experts, (void)n;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+const weir_expert_watch kSlowLayers = { sleep_in_layer, nullptr };
+
 class Experts : public support::Service {
   protected:
     void TearDown() override
     {
-        reads_fail = reads_are_short = false;
+        reads_fail = reads_are_short = reads_are_slow = false;
         stop();
     }
     std::string least(const std::string &model)
@@ -50,10 +67,27 @@ class Experts : public support::Service {
         EXPECT_NE(take, nullptr) << error_.text;
         return take != nullptr ? std::to_string(atoll(take + 6)) + "B" : "";
     }
-    void start(const std::string &model, const std::string &experts)
+    void start(
+        const std::string &model, const std::string &experts,
+        const std::vector<std::string> &more = {}
+    )
     {
         settings_ = { "memory.experts=" + experts, "kernels.activations=fast" };
+        settings_.insert(settings_.end(), more.begin(), more.end());
         open(model.c_str(), 4, nullptr, 256);
+    }
+    /* The answer of a request alone, which is decoded token by token. */
+    std::vector<float> decode(int n_tokens)
+    {
+        Call call(prompt(5, 3), n_tokens);
+        for (int32_t &id : call.prompt) id %= 200;
+        call.request.want_logprobs = call.request.ignore_eos = true;
+        answer(call);
+        return call.logprobs[0];
+    }
+    std::string times(const std::string &size, double factor)
+    {
+        return std::to_string(static_cast<int64_t>(factor * atof(size.c_str()))) + "B";
     }
     /* The answers of requests that run together, with their log-probabilities. */
     std::vector<std::vector<float>> run()
@@ -75,7 +109,12 @@ class Experts : public support::Service {
         }
         return out;
     }
-    weir_expert_stats seen() const { return stats().experts; }
+    weir_expert_stats seen() const
+    {
+        weir_expert_stats out;
+        weir_model_expert_stats(weir_engine_model(engine_), &out);
+        return out;
+    }
 };
 
 const char *const kModels[] = { "../families/mixtral",
@@ -99,8 +138,8 @@ TEST_F(Experts, AnswersHaveTheSameBits)
         start(model, limit);
         for (int i = 0; i < 3; i++) EXPECT_EQ(run(), want);
         EXPECT_LT(seen().n_slots, seen().n_experts);
-        EXPECT_GT(seen().misses, seen().n_slots);
-        EXPECT_GT(seen().bytes_read, 0);
+        EXPECT_GT(seen().all.misses, seen().n_slots);
+        EXPECT_GT(seen().all.bytes_read, 0);
         EXPECT_EQ(seen().errors, 0);
         const size_t weights = weir_engine_plan_of(engine_)->weights;
         EXPECT_LT(weights, all);
@@ -122,11 +161,11 @@ TEST_F(Experts, ManySlotsAreHits)
     start(model, std::to_string(limit) + "B");
     reads_are_short = true;
     EXPECT_EQ(run(), want);
-    const int64_t slots = seen().n_slots, misses = seen().misses;
+    const int64_t slots = seen().n_slots, misses = seen().all.misses;
     EXPECT_GT(slots, 2);
     EXPECT_GE(misses, slots);
     EXPECT_EQ(run(), want);
-    EXPECT_GT(seen().hits, 0);
+    EXPECT_GT(seen().all.hits, 0);
     EXPECT_LE(seen().n_slots * seen().slot_bytes, limit);
 }
 
@@ -150,6 +189,140 @@ TEST_F(Experts, ReadErrorsFailTheRequest)
     EXPECT_GT(seen().errors, 0);
     reads_fail = false;
     EXPECT_EQ(run(), want);
+}
+
+// Layers take longer than reads. Without reading ahead every read is waited for.
+TEST_F(Experts, ReadingAheadSavesWaits)
+{
+    const std::string model = "../families/lfm2-moe", limit = times(least(model), 2);
+    std::vector<float> want;
+    int64_t waits[2];
+    for (const bool ahead : { false, true }) {
+        start(
+            model, limit,
+            { ahead ? "memory.expert_prefetch=true" : "memory.expert_prefetch=false",
+              "memory.expert_pins=0" }
+        );
+        weir_model_watch_experts(weir_engine_model(engine_), &kSlowLayers);
+        reads_are_slow = true;
+        const auto got = decode(24);
+        reads_are_slow = false;
+        if (!ahead) want = got;
+        EXPECT_EQ(got, want);
+        const weir_expert_stats s = seen();
+        waits[ahead] = s.waits;
+        EXPECT_EQ(s.all.prefetched > 0, ahead);
+        EXPECT_LE(s.all.prefetch_used, s.all.hits);
+        EXPECT_LE(s.all.prefetch_used + s.all.prefetch_unused, s.all.prefetched);
+        EXPECT_GE(s.all.prefetch_used * 2, s.all.prefetched) << "most guesses are right";
+        stop();
+    }
+    EXPECT_LT(waits[1] * 3, waits[0] * 2);
+}
+
+// Every read is of whole pages in memory and file.
+TEST_F(Experts, DirectReadsAreAligned)
+{
+    const std::string model = "../families/deepseek2-lite/deepseek2-lite-f16.gguf";
+    start(model, "0B");
+    const auto want = run();
+    stop();
+    const int fd = ::open(config_.model.path, O_RDONLY | O_DIRECT);
+    if (fd < 0) GTEST_SKIP() << "no direct reads here: " << strerror(errno);
+    (void)close(fd);
+    for (const bool direct : { false, true }) {
+        start(
+            model, "200KiB",
+            { direct ? "memory.expert_reads=direct" : "memory.expert_reads=cached" }
+        );
+        ASSERT_GT(seen().n_slots, 0);
+        n_unaligned = n_reads = 0;
+        EXPECT_EQ(run(), want);
+        EXPECT_EQ(seen().is_direct, direct);
+        EXPECT_GT(n_reads, 0);
+        EXPECT_EQ(n_unaligned == 0, direct);
+        stop();
+    }
+}
+
+// The matrices of an expert lie next to each other in this file.
+TEST_F(Experts, AnExpertIsOneRead)
+{
+    const std::string model = "../families/mixtral";
+    start(model, least(model), { "memory.expert_prefetch=false" });
+    n_reads = 0;
+    (void)run();
+    EXPECT_GT(n_reads, 0);
+    EXPECT_EQ(n_reads, seen().all.misses);
+}
+
+// An answer's experts that most steps used are there after prompts that used all others.
+TEST_F(Experts, PinnedExpertsStay)
+{
+    const std::string model = "../families/deepseek2-lite/deepseek2-lite-f16.gguf";
+    std::vector<float> want;
+    int64_t misses[2];
+    for (const bool pins : { false, true }) {
+        start(
+            model, "200KiB",
+            { pins ? "memory.expert_pins=0.5" : "memory.expert_pins=0",
+              "memory.expert_prefetch=false", "kv.reuse=off" }
+        );
+        const auto first = decode(200);
+        if (!pins) want = first;
+        EXPECT_EQ(first, want);
+        const int64_t before = seen().all.misses;
+        for (int i = 0; i < 8; i++) {
+            alone(prompt(i, 60), 1);
+            const auto again = decode(8);
+            EXPECT_TRUE(std::equal(again.begin(), again.end(), want.begin()));
+        }
+        const weir_expert_stats s = seen();
+        misses[pins] = s.all.misses - before;
+        EXPECT_EQ(s.all.pinned > 0, pins);
+        EXPECT_LE(s.all.pinned * 2, s.n_slots);
+        weir_expert_counts sum = {};
+        for (int64_t i = 0; i < weir_model_shape(weir_engine_model(engine_))->n_layers; i++) {
+            weir_expert_counts layer;
+            if (!weir_model_expert_counts(weir_engine_model(engine_), i, &layer)) continue;
+            sum.hits += layer.hits;
+            sum.misses += layer.misses;
+            sum.pinned += layer.pinned;
+        }
+        EXPECT_EQ(sum.hits, s.all.hits);
+        EXPECT_EQ(sum.misses, s.all.misses);
+        EXPECT_EQ(sum.pinned, s.all.pinned);
+        stop();
+    }
+    EXPECT_LT(misses[1], misses[0]);
+}
+
+// Each read may fail, those ahead too: a request ends with an error or with the same bits.
+TEST_F(Experts, SomeReadsFail)
+{
+    const std::string model = "../families/deepseek2-lite/deepseek2-lite-f16.gguf";
+    start(model, "0B");
+    const auto want = decode(6);
+    stop();
+    start(model, "100KiB");
+    int n_failed = 0;
+    for (int i = 0; i < 60; i++) {
+        Call call(prompt(5, 3), 6);
+        for (int32_t &id : call.prompt) id %= 200;
+        call.request.want_logprobs = call.request.ignore_eos = true;
+        fails_every = i % 2 == 0 ? 200 + 20 * i : 0;
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK);
+        call.wait();
+        fails_every = 0;
+        n_failed += call.status != WEIR_OK;
+        if (call.status == WEIR_OK)
+            EXPECT_EQ(call.logprobs[0], want);
+        else
+            EXPECT_EQ(call.status, WEIR_EIO) << call.message;
+        EXPECT_TRUE(call.status == WEIR_OK || i % 2 == 0);
+    }
+    EXPECT_GT(n_failed, 0);
+    EXPECT_GE(seen().errors, n_failed);
 }
 
 TEST_F(Experts, TooLittleIsRefused)
