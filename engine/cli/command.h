@@ -50,6 +50,7 @@ int weir_run_render(const weir_arguments *arguments);
 int weir_run_bench(const weir_arguments *arguments);
 int weir_run_load(const weir_arguments *arguments);
 int weir_run_experts(const weir_arguments *arguments);
+int weir_run_experts_trace(const weir_arguments *arguments);
 int weir_run_verify(const weir_arguments *arguments);
 int weir_run_imatrix(const weir_arguments *arguments);
 int weir_run_convert(const weir_arguments *arguments);

@@ -17,8 +17,8 @@ static const weir_command commands[] = {
       .details = "The same plan as `serve --plan`: every account, the KV pages that are "
                  "left, and the window of a sequence. With --report, tables of what the "
                  "model takes on other devices.",
-      .groups = { &weir_group_json, &weir_group_report, &weir_group_batch, &weir_group_planned,
-                  &weir_group_policy } },
+      .groups = { &weir_group_json, &weir_group_report, &weir_group_planned_experts,
+                  &weir_group_batch, &weir_group_planned, &weir_group_policy } },
     { .name = "generate",
       .usage = "TEXT | --prompt TEXT | --file FILE | --tokens LIST | --messages FILE [options]",
       .word = "prompt",
@@ -165,6 +165,15 @@ static const weir_command commands[] = {
                  "that a layer chooses. One run gives all budgets: a cache that evicts what was "
                  "used least recently holds what a smaller one holds.",
       .groups = { &weir_group_experts, &weir_group_json, &weir_group_model } },
+    { .name = "experts trace",
+      .usage = "--text FILE --out FILE [options]",
+      .run = weir_run_experts_trace,
+      .summary = "Writes which experts each token of a text used in each layer, for `weir plan "
+                 "--experts-trace`.",
+      .details = "Prints the same table as `weir experts`. With memory.experts, also what was in "
+                 "memory in this run.",
+      .groups = { &weir_group_experts, &weir_group_experts_trace, &weir_group_json,
+                  &weir_group_model } },
     { .name = "convert",
       .usage = "--out FILE [--type NAME] [options]",
       .run = weir_run_convert,

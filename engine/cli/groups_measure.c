@@ -33,6 +33,15 @@ static const weir_option report_options[] = {
 };
 GROUP(report, "Report");
 
+static const weir_option planned_experts_options[] = {
+    TEXT(
+        "experts-trace", "FILE",
+        "Also print how often experts are in memory, for each memory.experts: a file of `weir "
+        "experts trace`, of this model; - is stdin."
+    ),
+};
+GROUP(planned_experts, "Experts");
+
 static const weir_option logits_options[] = {
     TEXT("tokens", "LIST", "Token ids: 1,2,3.", .required = true),
     TEXT("out", "FILE", "safetensors file to write.", .required = true),
@@ -126,6 +135,11 @@ static const weir_option experts_options[] = {
     INT("tokens", "N", 1, 1 << 24, "Tokens of it to read. Default: 1024."),
 };
 GROUP(experts, "Input");
+
+static const weir_option experts_trace_options[] = {
+    TEXT("out", "FILE", "File to write.", .required = true),
+};
+GROUP(experts_trace, "Output file");
 
 static const weir_option calibrate_options[] = {
     TEXT("text", "FILE", "Text like that of later use, UTF-8; - is stdin.", .required = true),

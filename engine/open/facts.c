@@ -61,7 +61,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->n_layer_embedding = shape->n_vocab * shape->n_layers * shape->d_layer_input;
     weir_expert_stats experts;
     weir_model_expert_stats(model, &experts);
-    facts->n_experts = experts.n_experts;
+    facts->n_experts = weir_model_expert_sizes(model).n_experts;
     facts->n_experts_here = experts.n_slots;
     facts->recurrent_bytes = (int64_t)weir_model_recurrent_bytes(model);
     facts->trained_context = (int32_t)shape->context;

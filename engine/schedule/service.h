@@ -275,6 +275,10 @@ void weir_job_release(weir_job *job);
 
 const weir_engine_facts *weir_service_facts_of(const weir_service *service);
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out);
+/* Counts of a layer's experts, now. False: it has none, or all are in memory. Any thread. */
+bool weir_service_expert_counts(
+    const weir_service *service, int64_t layer, weir_expert_counts *out
+);
 /* Writes the sequences in the batch after the last step to `out`, at most n_slots. Returns their
  * number. Any thread. */
 int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out);

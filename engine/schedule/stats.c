@@ -83,3 +83,8 @@ void weir_service_publish(weir_service *service)
     }
     pthread_mutex_unlock(&service->lock);
 }
+
+bool weir_service_expert_counts(const weir_service *service, int64_t layer, weir_expert_counts *out)
+{
+    return weir_model_expert_counts(weir_runner_model(service->runner), layer, out);
+}

@@ -103,7 +103,20 @@ static void write_kv(
 }
 
 /* Of a mixture with memory.experts. */
-static void write_experts(weir_json_out *json, const weir_expert_stats *experts)
+static void write_expert_counts(weir_json_out *json, const weir_expert_counts *counts)
+{
+    weir_json_put_integer(json, "hits", counts->hits);
+    weir_json_put_integer(json, "misses", counts->misses);
+    weir_json_put_integer(json, "prefetched", counts->prefetched);
+    weir_json_put_integer(json, "prefetch_used", counts->prefetch_used);
+    weir_json_put_integer(json, "prefetch_unused", counts->prefetch_unused);
+    weir_json_put_integer(json, "bytes_read", counts->bytes_read);
+    weir_json_put_integer(json, "pinned", counts->pinned);
+}
+
+static void write_experts(
+    weir_json_out *json, const weir_service *service, const weir_expert_stats *experts
+)
 {
     if (experts->n_slots == 0) return;
     weir_json_key(json, "experts");
@@ -111,11 +124,22 @@ static void write_experts(weir_json_out *json, const weir_expert_stats *experts)
     weir_json_put_integer(json, "total", experts->n_experts);
     weir_json_put_integer(json, "in_memory", experts->n_slots);
     weir_json_put_integer(json, "bytes", experts->n_slots * experts->slot_bytes);
-    weir_json_put_integer(json, "hits", experts->all.hits);
-    weir_json_put_integer(json, "misses", experts->all.misses);
-    weir_json_put_integer(json, "bytes_read", experts->all.bytes_read);
+    write_expert_counts(json, &experts->all);
     weir_json_put_integer(json, "read_errors", experts->errors);
+    weir_json_put_integer(json, "waits", experts->waits);
     weir_json_put_number(json, "wait_seconds", (double)experts->wait_ns / 1e9);
+    weir_json_put_string(json, "reads", experts->is_direct ? "direct" : "cached");
+    weir_json_key(json, "layers");
+    weir_json_open(json, '[');
+    weir_expert_counts counts;
+    for (int64_t i = 0; i < weir_service_facts_of(service)->n_layers; i++) {
+        if (!weir_service_expert_counts(service, i, &counts)) continue;
+        weir_json_open(json, '{');
+        weir_json_put_integer(json, "layer", i);
+        write_expert_counts(json, &counts);
+        weir_json_close(json, '}');
+    }
+    weir_json_close(json, ']');
     weir_json_close(json, '}');
 }
 
@@ -187,7 +211,7 @@ static weir_status write_all(
     for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) write_tier(&json, &state, (weir_tier)tier);
     weir_json_close(&json, '}');
     write_kv(&json, facts, &stats);
-    write_experts(&json, &stats.experts);
+    write_experts(&json, service, &stats.experts);
     const int32_t n_sequences = weir_service_sequences_of(service, sequences);
     write_sequences(&json, sequences, n_sequences);
     write_budgets(&json, facts, sequences, n_sequences, client);

@@ -3,6 +3,7 @@
 #include "engine/serve/metrics.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 
 /* Upper bounds in seconds: the first buckets resolve tokens of a fast CPU model, the last ones a
@@ -178,6 +179,27 @@ static weir_status write_experts(const writer *w, const weir_expert_stats *exper
     WEIR_TRY(sample(
         w, "expert_read_errors_total", "counter", "Experts that could not be read.",
         (double)experts->errors
+    ));
+    WEIR_TRY(sample(
+        w, "expert_prefetches_total", "counter", "Experts that were read ahead.",
+        (double)experts->all.prefetched
+    ));
+    WEIR_TRY(sample(
+        w, "expert_prefetches_used_total", "counter",
+        "Of these, needed by the next step of their layer; they are hits too.",
+        (double)experts->all.prefetch_used
+    ));
+    WEIR_TRY(sample(
+        w, "expert_prefetches_unused_total", "counter", "Of these, evicted before they were used.",
+        (double)experts->all.prefetch_unused
+    ));
+    WEIR_TRY(sample(
+        w, "experts_pinned", "gauge", "Experts that stay in memory once they are there.",
+        (double)experts->all.pinned
+    ));
+    WEIR_TRY(sample(
+        w, "expert_waits_total", "counter", "Times that a step waited for experts.",
+        (double)experts->waits
     ));
     return sample(
         w, "expert_wait_seconds_total", "counter", "Seconds that steps waited for experts.",
@@ -405,6 +427,53 @@ weir_status weir_metrics_write(
     if (status == WEIR_OK) status = write_memory(&w, memory);
     w.prefix = "vllm";
     if (status == WEIR_OK && vllm) status = write_common(&w, metrics, stats, facts);
+    weir_buffer_free(&w.label);
+    return status;
+}
+
+static int64_t count_of(const weir_expert_counts *counts, size_t offset)
+{
+    return *(const int64_t *)((const char *)counts + offset);
+}
+
+weir_status weir_metrics_write_layers(
+    weir_buffer *out, const weir_service *service, weir_layer_counts *counts_of, int64_t n_layers,
+    const char *model_name
+)
+{
+    static const struct {
+        const char *name, *type, *help;
+        size_t offset;
+    } families[] = {
+        { "expert_layer_hits_total", "counter", "expert_hits_total of a layer.",
+          offsetof(weir_expert_counts, hits) },
+        { "expert_layer_misses_total", "counter", "expert_misses_total of a layer.",
+          offsetof(weir_expert_counts, misses) },
+        { "expert_layer_prefetches_total", "counter", "expert_prefetches_total of a layer.",
+          offsetof(weir_expert_counts, prefetched) },
+        { "expert_layer_prefetches_used_total", "counter",
+          "expert_prefetches_used_total of a layer.", offsetof(weir_expert_counts, prefetch_used) },
+        { "expert_layer_read_bytes_total", "counter", "expert_read_bytes_total of a layer.",
+          offsetof(weir_expert_counts, bytes_read) },
+        { "expert_layer_pinned", "gauge", "experts_pinned of a layer.",
+          offsetof(weir_expert_counts, pinned) },
+    };
+    writer w = { .out = out, .prefix = "weir" };
+    weir_status status = write_label(&w.label, model_name);
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        bool is_first = true;
+        for (int64_t layer = 0; status == WEIR_OK && layer < n_layers; layer++) {
+            weir_expert_counts counts;
+            if (!counts_of(service, layer, &counts)) continue;
+            if (is_first) status = head(&w, families[f].name, families[f].type, families[f].help);
+            is_first = false;
+            if (status == WEIR_OK)
+                status = weir_buffer_format(
+                    out, "weir:%s{%s,layer=\"%" PRId64 "\"} %" PRId64 "\n", families[f].name,
+                    w.label.data, layer, count_of(&counts, families[f].offset)
+                );
+        }
+    }
     weir_buffer_free(&w.label);
     return status;
 }

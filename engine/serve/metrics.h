@@ -65,6 +65,13 @@ WEIR_MUST_CHECK weir_status weir_metrics_write(
     const weir_engine_facts *facts, const weir_ledger_state *memory, const char *model_name,
     bool vllm
 );
+/* Adds the counts of each layer with experts in limited memory: `counts_of` is
+ * weir_service_expert_counts. */
+typedef bool weir_layer_counts(const weir_service *, int64_t layer, weir_expert_counts *out);
+WEIR_MUST_CHECK weir_status weir_metrics_write_layers(
+    weir_buffer *out, const weir_service *service, weir_layer_counts *counts_of, int64_t n_layers,
+    const char *model_name
+);
 
 #ifdef __cplusplus
 }

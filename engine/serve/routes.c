@@ -55,10 +55,16 @@ static void run_metrics(weir_exchange *x)
     weir_metrics_set(&server->metrics.sessions_restoring, (uint64_t)sessions.restoring);
     weir_metrics_set(&server->metrics.sessions_waiting, (uint64_t)sessions.waiting);
     weir_buffer text = { 0 };
-    const weir_status status = weir_metrics_write(
-        &text, &server->metrics, &stats, weir_service_facts_of(server->options.service), &state,
-        server->options.model_name, server->options.metrics_vllm
+    const weir_engine_facts *const facts = weir_service_facts_of(server->options.service);
+    weir_status status = weir_metrics_write(
+        &text, &server->metrics, &stats, facts, &state, server->options.model_name,
+        server->options.metrics_vllm
     );
+    if (status == WEIR_OK && stats.experts.n_slots > 0)
+        status = weir_metrics_write_layers(
+            &text, server->options.service, weir_service_expert_counts, facts->n_layers,
+            server->options.model_name
+        );
     if (status == WEIR_OK)
         weir_reply_text(x, "text/plain; version=0.0.4; charset=utf-8", text.data, text.size);
     else

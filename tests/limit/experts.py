@@ -113,6 +113,8 @@ def check_budget(server, group, most, want):
     seconds = time.monotonic() - begin
     memory = server.memory()
     experts = memory["experts"]
+    layers = experts.pop("layers")
+    metrics = server.get("/metrics")[1].decode()
     peak = group.peak() or field(server.process.pid, "VmHWM")
     anonymous = group.anonymous(server.process.pid)
     print(f"{N_LONG / seconds:.1f} tokens/s; peak {peak / MIB:.1f} of {most / MIB:.1f} MiB, "
@@ -127,6 +129,14 @@ def check_budget(server, group, most, want):
         ("experts were read from the file", experts["misses"] > experts["in_memory"] and
          experts["bytes_read"] > 0 and experts["read_errors"] == 0),
         ("some were in memory", experts["hits"] > 0),
+        ("most of what was read ahead was needed",
+         0 < experts["prefetched"] < 2 * experts["prefetch_used"]),
+        ("the layers' counts are the sums", all(
+            sum(layer[name] for layer in layers) == experts[name]
+            for name in ("hits", "misses", "prefetched", "prefetch_used", "prefetch_unused",
+                         "bytes_read", "pinned"))),
+        ("the metrics have the layers", all(
+            f'layer="{layer["layer"]}"}} {layer["hits"]}\n' in metrics for layer in layers)),
     ]
 
 

@@ -361,6 +361,14 @@ void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
+bool weir_service_expert_counts(
+    const weir_service *service, int64_t layer, weir_expert_counts *out
+)
+{
+    (void)service, (void)layer, (void)out;
+    return false;
+}
+
 int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out)
 {
     weir_service *const s = (weir_service *)service;

@@ -1,49 +1,30 @@
-/* tools/measure/run_experts.c - weir experts: how often experts are in memory, by memory.experts.
- *
- * LRU is a stack algorithm (Mattson et al. 1970): an expert is in a cache of n slots if fewer than
- * n others were used since its last use, so one pass over a text gives the hits of every size. */
+/* tools/measure/run_experts.c - weir experts: how often experts are in memory, by memory.experts;
+ * and weir experts trace, which writes the experts that were used to a file. */
+#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "engine/base/memory.h"
+#include "engine/base/file.h"
 #include "engine/cli/open.h"
 #include "engine/engine_parts.h"
+#include "engine/model/expert_trace.h"
 #include "engine/schedule/evaluate.h"
 #include "tools/measure/evaluate.h"
 
-enum { ROWS = 10, STEP = 128 };
+enum { STEP = 128 };
 
 typedef struct run {
-    const weir_model *model;
-    weir_expert_sizes sizes;
-    int32_t *recent; /* [n_recent] experts of all layers, the last used first */
-    int64_t n_recent;
-    int64_t *at; /* [n_experts] uses at this depth of `recent` */
-    int64_t n_uses, n_first; /* n_first: of experts that were not used before */
+    weir_expert_stack stack;
+    weir_buffer *trace; /* NULL: none is written */
+    weir_status status; /* of `trace` */
     int64_t n_tokens;
 } run;
-
-static void use(run *r, int32_t number)
-{
-    int64_t depth = 0;
-    while (depth < r->n_recent && r->recent[depth] != number) depth++;
-    r->n_uses++;
-    if (depth < r->n_recent) {
-        r->at[depth]++;
-    } else {
-        r->n_first++;
-        r->n_recent++;
-    }
-    memmove(r->recent + 1, r->recent, (size_t)depth * sizeof *r->recent);
-    r->recent[0] = number;
-}
 
 static void see(void *user, int64_t layer, const int32_t *experts, int32_t n)
 {
     run *const r = user;
-    const int64_t first = weir_model_expert_number(r->model, layer, 0);
-    for (int32_t i = 0; i < n; i++) use(r, (int32_t)(first + experts[i]));
+    weir_expert_stack_use(&r->stack, layer, experts, n);
+    if (r->trace != NULL && r->status == WEIR_OK)
+        r->status = weir_expert_trace_add(r->trace, layer, experts, n);
 }
 
 /* Reads the text token by token. */
@@ -78,92 +59,101 @@ static weir_status read_text(
     return status;
 }
 
-static double hits_with(const run *r, int64_t n_slots)
-{
-    int64_t hits = 0;
-    for (int64_t i = 0; i < n_slots && i < r->sizes.n_experts; i++) hits += r->at[i];
-    return r->n_uses > 0 ? (double)hits / (double)r->n_uses : 0.0;
-}
-
-static void print_table(const run *r)
-{
-    const double gib = 1024.0 * 1024.0 * 1024.0, slot = (double)r->sizes.slot_bytes;
-    (void)printf(
-        "%lld tokens, %lld uses of experts, %lld of %lld experts used; an expert has %.2f MiB\n\n"
-        "experts  GiB       in memory  read per token, MiB\n",
-        (long long)r->n_tokens, (long long)r->n_uses, (long long)r->n_recent,
-        (long long)r->sizes.n_experts, slot / (1024.0 * 1024.0)
-    );
-    for (int i = 1; i <= ROWS; i++) {
-        const int64_t n = r->sizes.n_experts * i / ROWS;
-        const double hits = hits_with(r, n),
-                     missed = (1.0 - hits) * (double)r->n_uses / (double)r->n_tokens;
-        (void)printf(
-            "%7lld  %8.3f  %7.1f %%  %10.2f\n", (long long)n, (double)n * slot / gib, 100.0 * hits,
-            missed * slot / (1024.0 * 1024.0)
-        );
-    }
-}
-
-static void print_json(const run *r)
-{
-    (void)printf(
-        "{\"tokens\": %lld, \"uses\": %lld, \"experts\": %lld, \"expert_bytes\": %zu, "
-        "\"budgets\": [",
-        (long long)r->n_tokens, (long long)r->n_uses, (long long)r->sizes.n_experts,
-        r->sizes.slot_bytes
-    );
-    for (int i = 1; i <= ROWS; i++) {
-        const int64_t n = r->sizes.n_experts * i / ROWS;
-        (void)printf(
-            "%s{\"experts\": %lld, \"bytes\": %lld, \"hits\": %.6f}", i > 1 ? ", " : "",
-            (long long)n, (long long)(n * (int64_t)r->sizes.slot_bytes), hits_with(r, n)
-        );
-    }
-    (void)printf("]}\n");
-}
-
 static weir_status measure(
     run *r, const weir_engine *engine, const weir_arguments *arguments, weir_error *error
 )
 {
     weir_ids ids = { 0 };
     size_t n_bytes;
-    if (r->sizes.n_experts == 0)
+    const weir_model *const model = weir_engine_model(engine);
+    const weir_expert_sizes sizes = weir_model_expert_sizes(model);
+    const weir_expert_trace_head head = { .n_layers = weir_model_shape(model)->n_layers,
+                                          .n_experts = weir_model_shape(model)->n_experts,
+                                          .n_total = sizes.n_experts,
+                                          .expert_bytes = (int64_t)sizes.slot_bytes };
+    if (sizes.n_experts == 0)
         return weir_error_set(error, WEIR_EUNSUPPORTED, "this model has no experts");
-    r->recent = weir_memory_take_zero((size_t)r->sizes.n_experts, sizeof *r->recent);
-    r->at = weir_memory_take_zero((size_t)r->sizes.n_experts, sizeof *r->at);
-    if (r->recent == NULL || r->at == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory to count experts");
+    WEIR_TRY(weir_expert_stack_open(&r->stack, &head, error));
+    if (r->trace != NULL && weir_expert_trace_begin(r->trace, &head) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for a trace of experts");
     WEIR_TRY(weir_eval_tokens(&ids, &n_bytes, engine, weir_argument(arguments, "text"), error));
     const int64_t most = weir_argument_int(arguments, "tokens", 1024);
     r->n_tokens = (int64_t)ids.count < most ? (int64_t)ids.count : most;
-    const weir_status status = r->n_tokens > 0
-                                   ? read_text(r, engine, &ids, error)
-                                   : weir_error_set(error, WEIR_EINVAL, "the text is empty");
+    weir_status status = r->n_tokens > 0 ? read_text(r, engine, &ids, error)
+                                         : weir_error_set(error, WEIR_EINVAL, "the text is empty");
+    if (status == WEIR_OK && r->status != WEIR_OK)
+        status = weir_error_set(error, r->status, "no memory for a trace of experts");
     weir_ids_free(&ids);
     return status;
 }
 
-int weir_run_experts(const weir_arguments *arguments)
+/* What the cache of this run itself had in memory. */
+static weir_status print_cache(weir_buffer *out, const weir_expert_stats *stats, bool json)
+{
+    const double uses = (double)(stats->all.hits + stats->all.misses);
+    if (stats->n_slots == 0) return WEIR_OK;
+    return weir_buffer_format(
+        out,
+        json ? ", \"cache\": {\"experts\": %" PRId64 ", \"hits\": %.9f, \"prefetch_used\": %" PRId64
+               "}"
+             : "\nin this run, with %" PRId64
+               " experts in memory, %.9f of all uses were hits, %" PRId64 " of them read ahead\n",
+        stats->n_slots, (double)stats->all.hits / uses, stats->all.prefetch_used
+    );
+}
+
+static weir_status print(weir_buffer *out, const run *r, const weir_expert_stats *stats, bool json)
+{
+    if (!json) {
+        WEIR_TRY(weir_expert_stack_print(out, &r->stack, stats->n_slots));
+        return print_cache(out, stats, json);
+    }
+    WEIR_TRY(weir_buffer_text(out, "{"));
+    WEIR_TRY(weir_expert_stack_print_json(out, &r->stack, stats->n_slots));
+    WEIR_TRY(print_cache(out, stats, json));
+    return weir_buffer_text(out, "}\n");
+}
+
+static int run_experts(const weir_arguments *arguments, weir_buffer *trace)
 {
     weir_engine *engine = NULL;
     weir_error error = { 0 };
+    weir_buffer text = { 0 };
     weir_config config = arguments->config;
     config.batch.max_sequences = 1;
     config.model.context = STEP;
-    const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
+    int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
-    run r = { .model = weir_engine_model(engine) };
-    r.sizes = weir_model_expert_sizes(r.model);
+    run r = { .trace = trace };
     weir_model_watch_experts(
         weir_engine_model(engine), &(weir_expert_watch){ .see = see, .user = &r }
     );
     weir_stop_on_interrupt();
-    const weir_status status = measure(&r, engine, arguments, &error);
-    if (status == WEIR_OK) (weir_argument_given(arguments, "json") ? print_json : print_table)(&r);
-    weir_memory_give(r.recent);
-    weir_memory_give(r.at);
+    weir_status status = measure(&r, engine, arguments, &error);
+    if (status == WEIR_OK && trace != NULL)
+        status = weir_file_write_atomic(
+            weir_argument(arguments, "out"), trace->data, trace->size, &error
+        );
+    weir_expert_stats stats;
+    weir_model_expert_stats(weir_engine_model(engine), &stats);
+    if (status == WEIR_OK) {
+        status = print(&text, &r, &stats, weir_argument_given(arguments, "json"));
+        if (status != WEIR_OK)
+            status = weir_error_set(&error, WEIR_ENOMEM, "no memory to print a table");
+    }
+    if (status == WEIR_OK) code = weir_print(&text);
+    weir_buffer_free(&text);
+    weir_expert_stack_close(&r.stack);
     weir_engine_close(engine);
-    return weir_end(status, &error);
+    return status == WEIR_OK ? code : weir_end(status, &error);
+}
+
+int weir_run_experts(const weir_arguments *arguments) { return run_experts(arguments, NULL); }
+
+int weir_run_experts_trace(const weir_arguments *arguments)
+{
+    weir_buffer trace = { 0 };
+    const int code = run_experts(arguments, &trace);
+    weir_buffer_free(&trace);
+    return code;
 }

@@ -53,6 +53,7 @@ int weir_run_verify(const weir_arguments *arguments) { return note_run(arguments
 int weir_run_imatrix(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_convert(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_experts(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_experts_trace(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_constructed(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_generate(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_matrix(const weir_arguments *arguments) { return note_run(arguments); }

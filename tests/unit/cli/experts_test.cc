@@ -1,4 +1,4 @@
-// weir experts: hits by budget, and what it refuses.
+// weir experts: hits by budget, and what it refuses; its trace in weir plan.
 #include <fstream>
 #include <sstream>
 
@@ -45,6 +45,70 @@ TEST(ExpertsCommand, MoreMemoryHasMoreHits)
     }
     EXPECT_EQ(n, 10);
     EXPECT_GT(before, 90) << "all experts fit";
+}
+
+/* A trace of the text, made with this memory.experts ("": all in memory), and what was printed. */
+Outcome trace(const std::string &path, const std::vector<std::string> &settings = {})
+{
+    std::vector<std::string> words = { "experts", "trace", "--model",  kModel, "--text", text(),
+                                       "--out",   path,    "--tokens", "200",  "--json" };
+    for (const std::string &setting : settings) {
+        words.emplace_back("--set");
+        words.push_back(setting);
+    }
+    return run(words);
+}
+
+// What the trace says of a size is what a cache of that size had, for several sizes.
+TEST(ExpertsCommand, TraceAgreesWithTheCache)
+{
+    const std::string path = ::testing::TempDir() + "/trace";
+    double last = -1;
+    for (const char *size : { "memory.experts=36KiB", "memory.experts=56KiB",
+                              "memory.experts=76KiB", "memory.experts=96KiB" }) {
+        SCOPED_TRACE(size);
+        const Outcome traced =
+            trace(path, { size, "memory.expert_prefetch=false", "memory.expert_pins=0" });
+        ASSERT_EQ(traced.code, 0) << traced.err;
+        const Json made(traced.out);
+        const Outcome planned =
+            run({ "plan", "--model", kModel, "--experts-trace", path, "--set", size, "--json" });
+        ASSERT_EQ(planned.code, 0) << planned.err;
+        const Json plan(planned.out);
+        json_t *const cache = made.at("cache"), *const own = json_object_get(
+                                                    plan.at("experts_trace"), "in_memory"
+                                                );
+        ASSERT_NE(cache, nullptr) << traced.out;
+        ASSERT_NE(own, nullptr) << planned.out;
+        const double hits = json_number_value(json_object_get(own, "hits"));
+        EXPECT_EQ(
+            json_number_value(json_object_get(own, "experts")),
+            json_number_value(json_object_get(cache, "experts"))
+        );
+        EXPECT_EQ(hits, json_number_value(json_object_get(cache, "hits")));
+        EXPECT_GE(hits, last);
+        last = hits;
+    }
+    EXPECT_GT(last, 0.2);
+    EXPECT_LT(last, 1.0);
+}
+
+TEST(ExpertsCommand, PlanShowsATrace)
+{
+    const std::string path = ::testing::TempDir() + "/trace3";
+    ASSERT_EQ(trace(path).code, 0);
+    const Outcome plan = run({ "plan", "--model", kModel, "--experts-trace", path, "--set",
+                               "memory.experts=40KiB" });
+    ASSERT_EQ(plan.code, 0) << plan.err;
+    EXPECT_SAYS(plan.out, "experts  GiB       in memory");
+    EXPECT_SAYS(plan.out, "  memory.experts\n");
+    EXPECT_SAYS(plan.out, "200 tokens, 800 uses");
+    const Outcome report = run({ "plan", "--report", "--model", kModel, "--experts-trace", path });
+    EXPECT_EQ(report.code, 2);
+    EXPECT_SAYS(report.err, "--experts-trace");
+    const Outcome other = run({ "plan", "--model", "models/weir-demo", "--experts-trace", path });
+    EXPECT_EQ(other.code, 1);
+    EXPECT_SAYS(other.err, "is a trace of a model with 12 experts, and this one has 0");
 }
 
 TEST(ExpertsCommand, WhatItCannotDo)
