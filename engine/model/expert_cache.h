@@ -21,6 +21,8 @@ void weir_expert_cache_begin(weir_expert_cache *cache, int64_t layer, int32_t *e
  * EIO, EFORMAT: it cannot be read. */
 WEIR_MUST_CHECK weir_status weir_expert_cache_take(weir_expert_cache *cache, int32_t *n);
 void weir_expert_cache_give(weir_expert_cache *cache);
+/* After a take that failed: goes on without this expert. */
+void weir_expert_cache_skip(weir_expert_cache *cache);
 /* Ends it, also if not all were taken. */
 void weir_expert_cache_end(weir_expert_cache *cache);
 /* Reads experts [n] of another layer ahead, all different, the likeliest first, after what the step
@@ -28,7 +30,7 @@ void weir_expert_cache_end(weir_expert_cache *cache);
 void weir_expert_cache_prefetch(
     weir_expert_cache *cache, int64_t layer, const int32_t *experts, int32_t n
 );
-/* Why the last take failed, told once. False: none did. */
+/* Why the first take failed since it was last told. False: none did. */
 bool weir_expert_cache_problem(weir_expert_cache *cache, weir_error *out);
 
 /* Any thread. */

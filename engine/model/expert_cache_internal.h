@@ -82,7 +82,7 @@ struct weir_expert_cache {
     int32_t ahead[WEIR_EXPERTS_AHEAD], n_ahead; /* units to read ahead, of one layer */
     int64_t ahead_layer;
     bool is_closing;
-    weir_error error; /* the first of the step */
+    weir_error error; /* the first that was not told */
     weir_expert_stats stats; /* without the sums */
     weir_expert_counts *counts; /* [n_layers] */
     uint8_t *uses; /* [n_experts] passes that used it, halved when pins are chosen */

@@ -175,7 +175,6 @@ void weir_expert_cache_begin(weir_expert_cache *c, int64_t layer, int32_t *exper
     c->layer = layer;
     c->step++;
     (void)pthread_mutex_lock(&c->lock);
-    c->error = (weir_error){ 0 };
     c->n_ahead = 0;
     if (layer <= c->last_layer) weir_expert_count_pass(c);
     c->last_layer = layer;
@@ -234,6 +233,13 @@ void weir_expert_cache_give(weir_expert_cache *c)
     c->n_taken = 0;
     place_next(c);
     (void)pthread_mutex_unlock(&c->lock);
+}
+
+void weir_expert_cache_skip(weir_expert_cache *c)
+{
+    WEIR_ASSERT(c->n_taken == 0);
+    c->n_taken = 1;
+    weir_expert_cache_give(c);
 }
 
 /* The experts of a step have the same age: what is evicted first among them does not depend on

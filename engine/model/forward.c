@@ -3,6 +3,8 @@
  * them; logits = output(norm(x)) for the rows that need them. An addition is fused with the norm
  * after it, so x is complete only where it is read. Scales of rows, blocks and logits cost a
  * product per embedded element: docs/decisions/0056. */
+#include <string.h>
+
 #include "engine/model/expert_cache.h"
 #include "engine/model/workspace.h"
 
@@ -229,6 +231,19 @@ static weir_status run(const weir_model *model, weir_workspace *w, const weir_ba
     return weir_stream_finish(model->stream);
 }
 
+/* Tells which segments have rows that were lost, and keeps the reason. */
+static void tell_lost(const weir_model *model, weir_workspace *w, const weir_batch *batch)
+{
+    bool any = false;
+    for (const weir_batch_segment *s = batch->segments; s < batch->segments + batch->n_segments;
+         s++) {
+        const bool *const rows = w->lost_rows + s->first_row;
+        if (memchr(rows, true, (size_t)s->n_rows * sizeof *rows) == NULL) continue;
+        any = *s->lost = true;
+    }
+    if (any) (void)weir_expert_cache_problem(model->experts, &w->problem);
+}
+
 weir_status weir_model_forward(
     const weir_model *model, weir_workspace *workspace, const weir_batch *batch,
     const float **logits, weir_error *error
@@ -238,7 +253,12 @@ weir_status weir_model_forward(
     WEIR_ASSERT(batch->n_segments >= 1 && batch->n_segments <= workspace->limits.segments);
     WEIR_ASSERT(batch->n_logits >= 0 && batch->n_logits <= workspace->limits.logits);
     WEIR_ASSERT(batch->source == NULL || workspace->limits.has_cold);
+    workspace->may_lose = workspace->lost_rows != NULL && batch->segments[0].lost != NULL;
+    workspace->problem = (weir_error){ 0 };
+    if (workspace->may_lose)
+        memset(workspace->lost_rows, 0, (size_t)batch->n_rows * sizeof *workspace->lost_rows);
     const weir_status status = run(model, workspace, batch);
+    if (workspace->may_lose && status == WEIR_OK) tell_lost(model, workspace, batch);
     weir_error problem;
     if (status != WEIR_OK && model->experts != NULL &&
         weir_expert_cache_problem(model->experts, &problem))

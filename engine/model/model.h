@@ -167,6 +167,9 @@ typedef struct weir_batch_segment {
     const weir_batch_snapshot *snapshots;
     int32_t n_snapshots;
     const weir_attention_watch *watch; /* NULL: not observed */
+    /* Out: set if an expert of its rows could not be read, which is then no failure of the step
+     * (weir_workspace_problem says why). NULL, in all segments: it is. */
+    bool *lost;
 } weir_batch_segment;
 
 typedef struct weir_batch {
@@ -213,6 +216,8 @@ WEIR_MUST_CHECK weir_status weir_workspace_open(
     const weir_workspace_limits *limits, weir_error *error
 );
 void weir_workspace_close(weir_workspace *workspace);
+/* Why segments of the last batch were lost; NULL: none was. Borrowed until the next. */
+const char *weir_workspace_problem(const weir_workspace *workspace);
 
 /* Runs the batch: writes KV rows and recurrent state of every segment, and logits [n_logits,
  * n_vocab] (borrowed until the next call). If it fails, unsealed rows and recurrent state may be

@@ -227,5 +227,6 @@ weir_step weir_step_of(
        .layer = index,
        .experts = model->experts,
        .expert_watch = model->expert_watch.see != NULL ? &model->expert_watch : NULL,
+       .lost_rows = w->may_lose ? w->lost_rows : NULL,
        .next = next_of(model, l) };
 }

@@ -141,6 +141,8 @@ typedef struct weir_step {
     int64_t layer; /* of the model */
     struct weir_expert_cache *experts; /* NULL: all are in memory */
     const weir_expert_watch *expert_watch; /* NULL: nothing is watched */
+    /* [n_rows] set for rows of which an expert could not be read; NULL: then the step fails. */
+    bool *lost_rows;
     weir_step_next next;
 } weir_step;
 

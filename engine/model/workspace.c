@@ -151,6 +151,7 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     WEIR_ARRAYS_PLACE(&arrays, w->recurrent, (size_t)limits->segments * WEIR_MAX_ROUNDS);
     WEIR_ARRAYS_PLACE(&arrays, w->rounds, WEIR_MAX_ROUNDS);
     WEIR_ARRAYS_PLACE(&arrays, w->is_prompt, limits->segments);
+    WEIR_ARRAYS_PLACE(&arrays, w->lost_rows, model->expert_plan.bytes > 0 ? limits->rows : 0);
     WEIR_ARRAYS_PLACE(&arrays, w->copies, (size_t)limits->segments * WEIR_MAX_ROUNDS * 2);
     WEIR_ARRAYS_PLACE(&arrays, w->shown_rows, has_device ? rows * (size_t)model->shape.d_model : 0);
     WEIR_ARRAYS_PLACE(
@@ -205,6 +206,11 @@ void weir_workspace_close(weir_workspace *workspace)
         workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS, workspace->bytes
     );
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
+}
+
+const char *weir_workspace_problem(const weir_workspace *w)
+{
+    return w->problem.code != WEIR_OK ? w->problem.text : NULL;
 }
 
 /* The kernels only report their scratch, and read nothing. */

@@ -28,6 +28,9 @@ struct weir_workspace {
     weir_recurrent_segment *recurrent; /* [WEIR_MAX_ROUNDS, segments] */
     weir_recurrent_round *rounds; /* [WEIR_MAX_ROUNDS] */
     bool *is_prompt; /* [segments] */
+    bool *lost_rows; /* [rows] of experts that are read in steps; NULL: there are none */
+    bool may_lose; /* of the batch: rows, without failing */
+    weir_error problem; /* why rows were lost */
     /* Of the current layer: KV segments and rounds; whether a sequence is observed. */
     int64_t n_kv, n_rounds;
     bool is_watched;

@@ -310,7 +310,8 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
            .unsealed = (void *const *)sequence->table.unsealed,
            .recurrent = sequence->recurrent,
            .snapshots = item->snapshots,
-           .n_snapshots = item->n_snapshots };
+           .n_snapshots = item->n_snapshots,
+           .lost = &item->failed };
         sequence->recurrent_dirty = true;
         const int32_t wanted = item->wanted == WEIR_LOGITS_ALL    ? item->n_rows
                                : item->wanted == WEIR_LOGITS_LAST ? 1 + item->n_drafts
@@ -336,13 +337,16 @@ static weir_status forward(
     if (reads) batch->source = &runner->source;
     const weir_status status =
         weir_model_forward(runner->model, runner->workspace, batch, logits, error);
+    const char *const lost = weir_workspace_problem(runner->workspace);
+    if (lost != NULL) runner->problem = lost;
     if (!reads) return status;
     weir_kv_prefetch_end(runner->prefetch);
-    for (int32_t i = 0, segment = 0; i < n_items; i++) {
+    for (int32_t i = 0, segment = 0; i < n_items && segment < batch->n_segments; i++) {
         const char *why;
-        if (items[i].failed) continue;
-        items[i].failed = weir_kv_prefetch_failed(runner->prefetch, segment++, &why);
-        if (items[i].failed) runner->problem = why;
+        if (runner->segments[segment].lost != &items[i].failed) continue; /* it has none */
+        if (!weir_kv_prefetch_failed(runner->prefetch, segment++, &why)) continue;
+        items[i].failed = true;
+        runner->problem = why;
     }
     return status;
 }

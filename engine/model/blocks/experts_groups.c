@@ -84,6 +84,16 @@ static weir_status run_groups(
     return weir_matmul(c->step->stream, &args);
 }
 
+/* Goes on without the expert of a group, which could not be read: its rows are lost. */
+static void lose_group(const experts_call *c, const weir_matmul_group *group)
+{
+    const int64_t d = c->shape->d_model;
+    for (int64_t i = group->first; i < group->first + group->n_rows; i++)
+        c->step->lost_rows[c->m->rows[i]] = true;
+    memset(c->m->y + group->first * d, 0, (size_t)(group->n_rows * d) * sizeof(float));
+    weir_expert_cache_skip(c->step->experts);
+}
+
 /* The next groups, whose experts are in memory. */
 static weir_status run_cached(const experts_call *c, int32_t n_groups)
 {
@@ -93,6 +103,12 @@ static weir_status run_cached(const experts_call *c, int32_t n_groups)
         weir_matmul_group *const groups = c->m->groups + g;
         const int64_t first = groups->first;
         status = weir_expert_cache_take(cache, &n);
+        if (status != WEIR_OK && c->step->lost_rows != NULL) {
+            lose_group(c, groups);
+            status = WEIR_OK;
+            n = 1;
+            continue;
+        }
         if (status != WEIR_OK) break;
         for (int32_t i = 0; i < n; i++) groups[i].first -= first;
         status = run_groups(c, first, groups, n);

@@ -5,7 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "engine/model/model.h"
@@ -16,6 +18,7 @@ namespace {
 std::atomic<bool> reads_fail{ false }, reads_are_short{ false }, reads_are_slow{ false };
 /* Reads that were not of whole pages, and all. */
 std::atomic<int64_t> n_unaligned{ 0 }, n_reads{ 0 };
+std::atomic<off_t> bad_begin{ 0 }, bad_end{ 0 }; /* of files: bytes that cannot be read */
 std::atomic<int64_t> fails_every{ 0 }; /* reads; 0: none fails */
 
 } // namespace
@@ -24,7 +27,8 @@ std::atomic<int64_t> fails_every{ 0 }; /* reads; 0: none fails */
 extern "C" ssize_t pread(int fd, void *bytes, size_t n, off_t at)
 {
     const int64_t number = ++n_reads;
-    if (n > 0 && (reads_fail || (fails_every > 0 && number % fails_every == 0))) {
+    const bool is_bad = at < bad_end && at + static_cast<off_t>(n) > bad_begin;
+    if (n > 0 && (reads_fail || is_bad || (fails_every > 0 && number % fails_every == 0))) {
         errno = EIO;
         return -1;
     }
@@ -50,6 +54,7 @@ class Experts : public support::Service {
     void TearDown() override
     {
         reads_fail = reads_are_short = reads_are_slow = false;
+        bad_begin = bad_end = 0;
         stop();
     }
     std::string least(const std::string &model)
@@ -323,6 +328,56 @@ TEST_F(Experts, SomeReadsFail)
     }
     EXPECT_GT(n_failed, 0);
     EXPECT_GE(seen().errors, n_failed);
+}
+
+// Of requests in the same steps those fail that need an expert that cannot be read, and no others.
+TEST_F(Experts, OthersOfTheStepGoOn)
+{
+    constexpr int kCalls = 16;
+    const std::string model = "../families/mixtral";
+    start(model, least(model), { "batch.max_sequences=8" });
+    std::ifstream file("tests/golden/families/mixtral/model.safetensors", std::ios::binary);
+    uint64_t header = 0; /* little-endian, as this machine */
+    file.read(reinterpret_cast<char *>(&header), sizeof header);
+    const auto calls = [] {
+        std::vector<std::unique_ptr<Call>> out;
+        for (int i = 0; i < kCalls; i++) {
+            out.push_back(std::make_unique<Call>(std::vector<int32_t>{ 7 + 9 * i }, 2));
+            out.back()->request.want_logprobs = out.back()->request.ignore_eos = true;
+        }
+        return out;
+    };
+    const auto want = calls();
+    for (const auto &call : want) (void)answer(*call);
+    /* The last expert of the last layer: its offsets in the file's header. */
+    bad_begin = static_cast<off_t>(8 + header + 152064);
+    bad_end = bad_begin + 6912;
+    std::vector<bool> fails;
+    for (const auto &call : calls()) {
+        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK);
+        call->wait();
+        fails.push_back(call->status != WEIR_OK);
+    }
+    EXPECT_GT(std::count(fails.begin(), fails.end(), true), 2);
+    EXPECT_GT(std::count(fails.begin(), fails.end(), false), 2);
+    const auto together = calls();
+    submit_together(service_, together, &error_);
+    for (size_t i = 0; i < kCalls; i++) {
+        Call &call = *together[i];
+        call.wait();
+        EXPECT_EQ(call.status, fails[i] ? WEIR_EIO : WEIR_OK) << i << ": " << call.message;
+        if (fails[i])
+            EXPECT_NE(call.message.find("cannot read an expert of tensor"), std::string::npos);
+        else
+            EXPECT_EQ(call.logprobs[0], want[i]->logprobs[0]) << i;
+    }
+    bad_begin = bad_end = 0;
+    const auto after = calls();
+    submit_together(service_, after, &error_);
+    for (size_t i = 0; i < kCalls; i++) {
+        after[i]->wait();
+        EXPECT_EQ(after[i]->logprobs[0], want[i]->logprobs[0]) << i;
+    }
 }
 
 TEST_F(Experts, TooLittleIsRefused)
