@@ -53,7 +53,7 @@ typedef struct weir_config {
         int64_t max_sequences, chunk, mixed_chunk, tokens, long_prompt, queue;
     } batch;
     struct {
-        weir_config_text method;
+        weir_config_text method, mtp;
         int64_t tokens, match;
     } speculation;
     struct {

@@ -61,9 +61,15 @@ static const member refuse_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                       { "because", FORM_TEXT, ONCE },
                                       { 0 } };
 
+static const member mtp_keys[] = { { "block", FORM_TEXT, NEEDED },
+                                   { "ffn", FORM_TEXT, ONCE },
+                                   { "hf_prefix", FORM_TEXT, ONCE },
+                                   { "hf_layer", FORM_NUMBER, ONCE },
+                                   { 0 } };
+
 /* ---- tables ---------------------------------------------------------------------------------- */
-static const char *const tables[] = { "arch", "shape",  "rope",   "layers", "block",
-                                      "ffn",  "tensor", "refuse", "gguf",   NULL };
+static const char *const tables[] = { "arch",   "shape",  "rope", "layers", "block", "ffn",
+                                      "tensor", "refuse", "gguf", "mtp",    NULL };
 
 static const char *text_at(const void *names, size_t index)
 {
@@ -97,7 +103,7 @@ static weir_status check_all_tables(const checker *c)
 {
     for (size_t k = 0; tables[k] != NULL; k++) {
         const bool may_miss = strcmp(tables[k], "rope") == 0 || strcmp(tables[k], "refuse") == 0 ||
-                              strcmp(tables[k], "gguf") == 0;
+                              strcmp(tables[k], "gguf") == 0 || strcmp(tables[k], "mtp") == 0;
         if (!may_miss && weir_toml_get(c->arch->root, tables[k]) == NULL)
             return weir_error_set(
                 c->error, WEIR_ECONFIG, "%s: table [%s] is missing", c->arch->file, tables[k]
@@ -348,6 +354,19 @@ static weir_status check_layers(const checker *c)
     return WEIR_OK;
 }
 
+/* ---- [mtp] ----------------------------------------------------------------------------------- */
+static weir_status check_mtp(const checker *c)
+{
+    const weir_toml_node *const table = weir_toml_get(c->arch->root, "mtp"), *const ffn =
+                                                                                 weir_toml_get(
+                                                                                     table, "ffn"
+                                                                                 );
+    if (table == NULL) return WEIR_OK;
+    WEIR_TRY(arch_check_members(c, table, "mtp", mtp_keys));
+    WEIR_TRY(check_names_block(c, weir_toml_get(table, "block")));
+    return ffn != NULL ? check_names_ffn(c, ffn) : WEIR_OK;
+}
+
 /* ---- [[refuse]] ------------------------------------------------------------------------------ */
 static weir_status check_refuse(const checker *c)
 {
@@ -425,5 +444,6 @@ weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
     WEIR_TRY(check_layers(&c));
     WEIR_TRY(arch_check_tensors(&c));
     WEIR_TRY(arch_check_gguf(&c));
+    WEIR_TRY(check_mtp(&c));
     return check_refuse(&c);
 }

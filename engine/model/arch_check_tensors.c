@@ -36,6 +36,10 @@ static const char *const model_parameters[] = {
     "layer.ffn_norm_after",
     "layer.input_norm_after",
     "layer.scale",
+    "mtp.embed_norm",
+    "mtp.hidden_norm",
+    "mtp.proj",
+    "mtp.norm",
 };
 
 static const char *parameter_at(const void *names, size_t index)

@@ -228,10 +228,27 @@ static void bind_block(binder *b, const weir_block_use *use, int64_t layer, void
     }
 }
 
+void weir_bind_vector(
+    binder *b, const char *parameter, int64_t layer, int64_t n_out, const float **at
+)
+{
+    const wanted w = model_parameter(b, parameter, layer, n_out);
+    bind_vector(b, &w, at);
+}
+
+void weir_bind_matrix(
+    binder *b, const char *parameter, int64_t layer, int64_t n_out, int64_t n_in,
+    const weir_weight **at
+)
+{
+    wanted w = model_parameter(b, parameter, layer, n_out);
+    w.dims[w.n_dims++] = w.n_in = n_in;
+    bind_matrix(b, &w, at);
+}
+
 static void bind_norm(binder *b, const char *parameter, int64_t layer, const float **norm)
 {
-    const wanted w = model_parameter(b, parameter, layer, b->model->shape.d_model);
-    bind_vector(b, &w, norm);
+    weir_bind_vector(b, parameter, layer, b->model->shape.d_model, norm);
 }
 
 /* A number of the layer, as a vector that multiplies rows; only where the arch file names it. */
@@ -250,7 +267,7 @@ static void bind_scale(binder *b, int64_t layer, const float **scale)
     );
 }
 
-static void bind_layer(binder *b, int64_t index)
+void weir_bind_layer(binder *b, int64_t index)
 {
     layer *const l = &b->model->layers[index];
     const weir_layer_norms norms = weir_arch_norms(b->model->arch);
@@ -421,7 +438,7 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
     bind_embedding(&b);
     if (b.n_problems == 0) {
         bind_ends(&b);
-        for (int64_t i = 0; i < model->shape.n_layers; i++) bind_layer(&b, i);
+        for (int64_t i = 0; i < model->shape.n_layers; i++) weir_bind_layer(&b, i);
     }
     if (b.n_problems == 0) weir_bind_check_alike(&b);
     if (b.n_problems == 0 && model->adapter != NULL) check_adapter(&b);
@@ -438,33 +455,6 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
         );
     }
     weir_buffer_free(&b.problems);
+    if (status == WEIR_OK) weir_bind_mtp(model);
     return status == WEIR_OK ? mark_last(model, error) : status;
-}
-
-static bool is_listed(const weir_toml_node *patterns, const char *name, int64_t n_layers)
-{
-    for (size_t i = 0; patterns != NULL && i < weir_toml_size(patterns); i++) {
-        const char *const pattern = weir_toml_string(weir_toml_at(patterns, i, NULL), NULL);
-        if (pattern != NULL && weir_arch_pattern_matches(pattern, name, n_layers)) return true;
-    }
-    return false;
-}
-
-bool weir_bind_is_of_images(const weir_model *model, const char *name)
-{
-    return weir_tensor_directory_container(model->directory) == WEIR_CONTAINER_SAFETENSORS &&
-           is_listed(
-               weir_toml_get(weir_toml_get(model->arch->root, "arch"), "images"), name,
-               model->shape.n_layers
-           );
-}
-
-bool weir_bind_skips(const weir_model *model, const char *name)
-{
-    const weir_toml_node *const skip =
-        weir_toml_get(weir_toml_get(model->arch->root, "arch"), "skip");
-    const weir_toml_node *const list =
-        skip != NULL ? weir_arch_choice(skip, weir_tensor_directory_container(model->directory))
-                     : NULL;
-    return is_listed(list, name, model->shape.n_layers) || weir_bind_is_of_images(model, name);
 }

@@ -9,6 +9,10 @@ typedef struct binder {
     weir_model *model;
     const weir_toml_node *table; /* [tensor] */
     weir_container container;
+    /* Of a draft head whose tensors are numbered apart ([mtp]): how their names begin, and the
+     * number of its layer in them. NULL: names are as those of other layers. */
+    const char *prefix;
+    int64_t prefix_layer;
     weir_buffer problems;
     size_t n_problems;
 } binder;
@@ -53,6 +57,20 @@ typedef struct part {
     bool is_transposed;
     transform change; /* as [tensor] says */
 } part;
+
+/* bind.c: the tensors of a layer; problems are reported. */
+void weir_bind_layer(binder *b, int64_t index);
+/* A vector [n_out] or, with n_in > 0, a matrix [n_out, n_in] of the model itself. */
+void weir_bind_vector(
+    binder *b, const char *parameter, int64_t layer, int64_t n_out, const float **at
+);
+void weir_bind_matrix(
+    binder *b, const char *parameter, int64_t layer, int64_t n_out, int64_t n_in,
+    const weir_weight **at
+);
+
+/* bind_mtp.c: binds the draft head, if the file has all of it; otherwise the model has none. */
+void weir_bind_mtp(weir_model *model);
 
 /* bind_names.c */
 

@@ -37,6 +37,19 @@ static void expand(char *out, size_t size, const char *pattern, int64_t layer, i
     out[n < size ? n : size - 1] = '\0';
 }
 
+static void expand_name(
+    const binder *b, char out[NAME_LENGTH], const char *pattern, int64_t layer, int64_t expert
+)
+{
+    size_t n = 0;
+    if (b->prefix != NULL) {
+        (void)snprintf(out, NAME_LENGTH, "%s", b->prefix);
+        n = strlen(out);
+        layer = b->prefix_layer;
+    }
+    expand(out + n, NAME_LENGTH - n, pattern, layer, expert);
+}
+
 /* A place in a model: the layer and the expert, for names. */
 typedef struct place {
     int64_t layer, expert;
@@ -47,9 +60,9 @@ static const weir_tensor *find_name(
 )
 {
     char name[NAME_LENGTH], full[2 * NAME_LENGTH];
-    expand(name, sizeof name, pattern, at.layer, at.expert);
+    expand_name(b, name, pattern, at.layer, at.expert);
     const weir_tensor *tensor = weir_tensor_directory_find(directory, name);
-    if (tensor != NULL || b->container == WEIR_CONTAINER_GGUF) return tensor;
+    if (tensor != NULL || b->container == WEIR_CONTAINER_GGUF || b->prefix != NULL) return tensor;
     const weir_toml_node *const prefixes =
         weir_toml_get(weir_toml_get(b->model->arch->root, "arch"), "prefixes");
     for (size_t i = 0; tensor == NULL && prefixes != NULL && i < weir_toml_size(prefixes); i++) {
@@ -152,6 +165,35 @@ void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int6
         );
         return;
     }
-    expand(full, sizeof full, name, w->layer, expert);
+    expand_name(b, full, name, w->layer, expert);
     weir_bind_problem(b, "tensor %s is missing (parameter \"%s\" of %s)", full, w->parameter, file);
+}
+
+/* ---- tensors that nothing reads -------------------------------------------------------------- */
+static bool is_listed(const weir_toml_node *patterns, const char *name, int64_t n_layers)
+{
+    for (size_t i = 0; patterns != NULL && i < weir_toml_size(patterns); i++) {
+        const char *const pattern = weir_toml_string(weir_toml_at(patterns, i, NULL), NULL);
+        if (pattern != NULL && weir_arch_pattern_matches(pattern, name, n_layers)) return true;
+    }
+    return false;
+}
+
+bool weir_bind_is_of_images(const weir_model *model, const char *name)
+{
+    return weir_tensor_directory_container(model->directory) == WEIR_CONTAINER_SAFETENSORS &&
+           is_listed(
+               weir_toml_get(weir_toml_get(model->arch->root, "arch"), "images"), name,
+               model->shape.n_layers
+           );
+}
+
+bool weir_bind_skips(const weir_model *model, const char *name)
+{
+    const weir_toml_node *const skip =
+        weir_toml_get(weir_toml_get(model->arch->root, "arch"), "skip");
+    const weir_toml_node *const list =
+        skip != NULL ? weir_arch_choice(skip, weir_tensor_directory_container(model->directory))
+                     : NULL;
+    return is_listed(list, name, model->shape.n_layers) || weir_bind_is_of_images(model, name);
 }

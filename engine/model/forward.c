@@ -53,8 +53,7 @@ static void show_rows(
     batch->observe(batch->user, layer, shown);
 }
 
-/* Adds the output of the last block to the residual stream. */
-static weir_status add(const weir_model *model, const weir_workspace *w, int64_t n_rows)
+weir_status weir_add_pending(const weir_model *model, const weir_workspace *w, int64_t n_rows)
 {
     const int64_t d = model->shape.d_model;
     return weir_add(
@@ -76,7 +75,7 @@ static weir_status enter(
 {
     *in = weight != NULL ? w->in : w->x;
     if (weight != NULL) return norm(model, w->in, w->x, pending, weight, model->stream_eps, n);
-    return pending != NULL ? add(model, w, n) : WEIR_OK;
+    return pending != NULL ? weir_add_pending(model, w, n) : WEIR_OK;
 }
 
 /* Applies the norm of a block's output, if it has one. */
@@ -113,7 +112,7 @@ static weir_status scale_stream(
 )
 {
     const int64_t d = model->shape.d_model;
-    if (*pending != NULL) WEIR_TRY(add(model, w, n));
+    if (*pending != NULL) WEIR_TRY(weir_add_pending(model, w, n));
     *pending = NULL;
     return weir_glu(
         model->stream, &(weir_glu_args){ .dst = w->x,
@@ -127,7 +126,7 @@ static weir_status scale_stream(
     );
 }
 
-static weir_status run_layer(
+weir_status weir_run_layer(
     const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l,
     const float **pending
 )
@@ -149,13 +148,13 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
     show_rows(model, w, batch, -1);
     WEIR_TRY(weir_fill_layer_inputs(model, w, batch));
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        WEIR_TRY(run_layer(model, w, batch, &model->layers[i], &pending));
+        WEIR_TRY(weir_run_layer(model, w, batch, &model->layers[i], &pending));
         if (batch->observe == NULL) continue;
-        if (pending != NULL) WEIR_TRY(add(model, w, batch->n_rows));
+        if (pending != NULL) WEIR_TRY(weir_add_pending(model, w, batch->n_rows));
         pending = NULL;
         show_rows(model, w, batch, i);
     }
-    return pending != NULL ? add(model, w, batch->n_rows) : WEIR_OK;
+    return pending != NULL ? weir_add_pending(model, w, batch->n_rows) : WEIR_OK;
 }
 
 weir_status weir_project_logits(const weir_model *model, const weir_workspace *w, int64_t n)
@@ -223,6 +222,10 @@ static weir_status run(const weir_model *model, weir_workspace *w, const weir_ba
     weir_fill_positions(w, model, batch);
     WEIR_TRY(embed(model, w, batch));
     WEIR_TRY(weir_run_layers(model, w, batch));
+    if (model->mtp.is_there)
+        WEIR_TRY(
+            norm(model, w->hidden, w->x, NULL, model->output_norm, model->stream_eps, batch->n_rows)
+        );
     WEIR_TRY(run_output(model, w, batch));
     if (w->logits != w->shown_logits)
         weir_stream_copy(

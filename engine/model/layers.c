@@ -197,6 +197,47 @@ static weir_status plan_layer(
     return plan_input(model, l, error);
 }
 
+/* Why a layer cannot be a draft head, static text; NULL: it can. */
+static const char *reject_mtp(const weir_model *model, const layer *l)
+{
+    const weir_shape *const s = &model->shape;
+    const bool is_scaled = model->stream_scale != 1.0f || model->residual_scale != 1.0f ||
+                           (s->logit_scale != 0.0 && s->logit_scale != 1.0);
+    if (l->mixer.block->state != NULL || l->mixer.block->kv == NULL) return "it is no attention";
+    if (l->kv.is_shared || l->kv.geometry.window > 0) return "its attention has a window";
+    return is_scaled || s->d_layer_input > 0 ? "the model scales its rows" : NULL;
+}
+
+/* The layer of the draft head: it keeps rows apart from those of the model, and no policy sees
+ * it. */
+static weir_status plan_mtp(weir_model *model, weir_error *error)
+{
+    const weir_toml_node *const table = weir_toml_get(model->arch->root, "mtp");
+    layer *const l = &model->layers[model->shape.n_layers];
+    const char *const name = weir_toml_string(weir_toml_get(table, "block"), NULL),
+                      *const ffn = weir_toml_string(weir_toml_get(table, "ffn"), NULL);
+    if (!model->wants_mtp || name == NULL) return WEIR_OK;
+    const weir_container container = weir_tensor_directory_container(model->directory);
+    WEIR_TRY(weir_arch_block(model->arch, name, ffn, container, &l->mixer, &l->ffn, error));
+    WEIR_TRY(use_block(model, &l->mixer, &l->mixer_weights, error));
+    WEIR_TRY(use_block(model, &l->ffn, &l->ffn_weights, error));
+    WEIR_TRY(check_mixer(model, &l->mixer, name, error));
+    WEIR_TRY(check_shape(model, &l->ffn, "ffn", error));
+    if (l->mixer.block->kv != NULL) l->kv = l->mixer.block->kv(&model->shape, l->mixer.options);
+    l->kv.watched = false;
+    l->kv_index = 0;
+    l->kv.geometry.first_head = 0;
+    const char *const why = reject_mtp(model, l);
+    model->mtp.is_planned = why == NULL;
+    if (why != NULL)
+        (void)snprintf(model->mtp.problem, sizeof model->mtp.problem, "[mtp] block: %s", why);
+    count_parameters(model, &l->mixer);
+    count_parameters(model, &l->ffn);
+    model->max_matrices++;
+    model->max_vectors += 9; /* its own norms, those of the layer, a scale */
+    return WEIR_OK;
+}
+
 /* Numbers the layers with KV rows, of which there are n: those that drop rows come last. */
 static void number_layers(weir_model *model, int64_t n)
 {
@@ -265,6 +306,7 @@ weir_status weir_plan_layers(weir_model *model, weir_error *error)
     if (status == WEIR_OK) status = weir_arch_ffns(model->arch, model->directory, n, ffns, error);
     for (int64_t i = 0; status == WEIR_OK && i < n; i++)
         status = plan_layer(model, &model->layers[i], names[i], ffns[i], error);
+    if (status == WEIR_OK) status = plan_mtp(model, error);
     free(names);
     return status == WEIR_OK ? list_geometry(model, error) : status;
 }

@@ -12,23 +12,25 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     size_t total = 0, elements = 0;
     for (size_t i = 0; i < model->n_matrices; i++) {
         const weir_weight *const weight = &model->weights[i];
+        const bool is_main = i < model->mtp.first_matrix;
+        const int64_t count = is_main ? weight->n_out * weight->n_in : 0;
         size_t bytes;
         if (!weir_align_size(&bytes, weight->bytes, WEIR_WEIGHT_ALIGNMENT) ||
             !weir_add_size(&total, total, weir_model_is_cached(model, i) ? 0 : bytes) ||
-            !weir_add_i64(&model->n_parameters, model->n_parameters, weight->n_out * weight->n_in))
+            !weir_add_i64(&model->n_parameters, model->n_parameters, count))
             return weir_error_set(
                 error, WEIR_EFORMAT, "%s: the weights do not fit in memory",
                 weir_tensor_directory_path(model->directory)
             );
         /* A parameter's matrices have the same size, so it does not matter which of them are
          * used. */
-        if (!model->matrices[i].is_expert) continue;
+        if (!model->matrices[i].is_expert || !is_main) continue;
         *(model->matrices[i].expert < model->shape.n_experts_used ? &model->used_expert_bytes
                                                                   : &model->idle_bytes) += bytes;
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
         elements += weir_vector_stride(model, i);
-        if (model->vectors[i].tensor != NULL)
+        if (model->vectors[i].tensor != NULL && i < model->mtp.first_vector)
             model->n_parameters += weir_vector_elements(&model->vectors[i]);
     }
     model->n_parameters += model->shape.n_vocab * weir_model_layer_input_row(model);
@@ -102,6 +104,7 @@ weir_status weir_model_bind(
                            .rope_context = { .tokens = settings->context },
                            .state_format = pair.k == pair.v ? pair.k : WEIR_KV_FORMAT_COUNT,
                            .drops_windows = settings->drops_windows,
+                           .wants_mtp = settings->with_mtp,
                            .block_rows = 1 };
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
     weir_status status = weir_require_shapes(model, common, "every model", error);
@@ -114,7 +117,7 @@ weir_status weir_model_bind(
                  n_tensors = weir_tensor_directory_count(directory),
                  n_more =
                      settings->adapter != NULL ? weir_tensor_directory_count(settings->adapter) : 0;
-    model->layers = calloc(n_layers, sizeof *model->layers);
+    model->layers = calloc(n_layers + 1, sizeof *model->layers);
     model->used = calloc(n_tensors + n_more + 1, sizeof *model->used);
     if (model->layers == NULL || model->used == NULL) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu layers", n_layers);
@@ -178,7 +181,7 @@ void weir_model_close(weir_model *model)
             weir_model_near_frequency_bytes(model)
         );
     }
-    for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
+    for (int64_t i = 0; model->layers != NULL && i <= model->shape.n_layers; i++) {
         free(model->layers[i].mixer_weights);
         free(model->layers[i].ffn_weights);
         free(model->layers[i].input_weights);
@@ -205,6 +208,19 @@ size_t weir_model_weight_bytes(const weir_model *model)
 {
     return model->weight_bytes + model->expert_plan.bytes + model->vector_bytes +
            weir_model_near_frequency_bytes(model);
+}
+size_t weir_model_mtp_bytes(const weir_model *model) { return model->mtp.bytes; }
+const char *weir_model_mtp_problem(const weir_model *model)
+{
+    return model->mtp.problem[0] != '\0' ? model->mtp.problem : NULL;
+}
+const weir_kv_geometry *weir_model_mtp_geometry(const weir_model *model)
+{
+    return &model->layers[model->shape.n_layers].kv.geometry;
+}
+size_t weir_model_draft_bytes(const weir_model *model)
+{
+    return model->mtp.is_there ? model->mtp.bytes + model->output->bytes : 0;
 }
 int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
 size_t weir_model_layer_embedding_bytes(const weir_model *model)
@@ -356,7 +372,8 @@ weir_bank_stats weir_model_bank_stats(const weir_model *model, const float *recu
 
 size_t weir_model_decode_bytes(const weir_model *model)
 {
-    const size_t all = weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model),
+    const size_t all = weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model) -
+                       model->mtp.bytes,
                  cache = model->expert_plan.bytes;
     return cache > 0 ? all - cache + model->used_expert_bytes : all - model->idle_bytes;
 }

@@ -42,6 +42,7 @@ typedef struct weir_model_settings {
     weir_expert_settings experts;
     /* Layers with a sliding window keep only the rows that it reads (engine/kv/pool/windows.h). */
     bool drops_windows;
+    bool with_mtp; /* the draft head, if the file has one */
 } weir_model_settings;
 
 /* Finds every tensor, checks shapes and types, and plans the packed layouts; all errors of a file
@@ -62,6 +63,14 @@ void weir_model_close(weir_model *model);
 const weir_shape *weir_model_shape(const weir_model *model);
 const char *weir_model_arch(const weir_model *model);
 size_t weir_model_weight_bytes(const weir_model *model); /* packed */
+/* Of these bytes, those of the draft head's matrices; 0: there is no head. */
+size_t weir_model_mtp_bytes(const weir_model *model);
+/* Why a head that was wanted cannot be used; NULL: it can, or there is none. */
+const char *weir_model_mtp_problem(const weir_model *model);
+/* What the head keeps of a row; only of a model with a head. */
+const weir_kv_geometry *weir_model_mtp_geometry(const weir_model *model);
+/* Bytes read to draft one token at depth 0. */
+size_t weir_model_draft_bytes(const weir_model *model);
 /* Elements of all bound tensors, tied ones once. */
 int64_t weir_model_parameters(const weir_model *model);
 /* Bytes of per-layer embeddings, whose rows are read from the model's file; 0: there are none. */
@@ -225,6 +234,30 @@ const char *weir_workspace_problem(const weir_workspace *workspace);
 WEIR_MUST_CHECK weir_status weir_model_forward(
     const weir_model *model, weir_workspace *workspace, const weir_batch *batch,
     const float **logits, weir_error *error
+);
+
+/* ---- drafts ---------------------------------------------------------------------------------- */
+/* Rows of the draft head. Row r is about the position of a hidden state and the token that follows
+ * it: the head's logits are those of the token after that one. */
+typedef struct weir_mtp_batch {
+    const int32_t *tokens, *positions; /* [n_rows]; of the hidden state */
+    const float *const *hidden; /* [n_rows] of d_model elements; may be in the workspace */
+    /* Rows in order, no gaps; pages of the head's geometry in f16, and nothing else but rows. */
+    const weir_batch_segment *segments;
+    const int32_t *logit_rows; /* [n_logits] ascending */
+    int32_t n_rows, n_segments, n_logits;
+} weir_mtp_batch;
+enum { WEIR_MTP_FORMAT = WEIR_KV_F16 };
+
+/* After a step of a model with a head: the hidden states [rows of the step, d_model] after the last
+ * norm; borrowed until the next step. */
+const float *weir_workspace_hidden(const weir_workspace *workspace);
+/* Computes the rows, within the limits of the workspace. Logits [n_logits, n_vocab], and of the same
+ * rows the hidden states [n_logits, d_model] with which the next draft goes on, are borrowed until
+ * the next call. */
+WEIR_MUST_CHECK weir_status weir_model_draft(
+    const weir_model *model, weir_workspace *workspace, const weir_mtp_batch *batch,
+    const float **logits, const float **hidden, weir_error *error
 );
 
 /* Writes noise to the KV rows of every segment, as a step writes what it computes: each value is

@@ -87,6 +87,15 @@ typedef struct layer {
     int64_t history_offset, state_offset, history_elements, state_elements;
 } layer;
 
+/* A head that drafts tokens (mtp.c). Its layer is layers[n_layers], which nothing else counts. */
+typedef struct weir_mtp_head {
+    bool is_planned, is_there; /* its layer can be a head; all its tensors are bound */
+    const weir_weight *proj; /* [d_model, 2 d_model] */
+    const float *embed_norm, *hidden_norm, *norm;
+    size_t first_matrix, first_vector, bytes; /* bytes: of its matrices, which are the last */
+    char problem[256]; /* why there is none, although it is wanted; empty: nothing is wrong */
+} weir_mtp_head;
+
 struct weir_model {
     /* adapter: may be NULL; replaces tensors of the other. */
     const weir_tensor_directory *directory, *adapter;
@@ -137,9 +146,16 @@ struct weir_model {
     size_t weight_bytes, vector_bytes; /* weight_bytes: without experts that have a cache */
     size_t used_expert_bytes, idle_bytes; /* of experts that one row uses, and does not use */
     int64_t kv_layers, window_layers, n_readers, recurrent_elements, n_parameters;
-    bool drops_windows;
+    bool drops_windows, wants_mtp;
     int32_t block_rows;
+    weir_mtp_head mtp;
 };
+
+/* The layers, and that of the draft head if there is one. */
+static inline int64_t weir_model_all_layers(const weir_model *model)
+{
+    return model->shape.n_layers + model->mtp.is_there;
+}
 
 /* True for a matrix of an expert that is read when it is needed. */
 static inline bool weir_model_is_cached(const weir_model *model, size_t matrix)

@@ -226,7 +226,9 @@ weir_step weir_step_of(
                      .queries = w->shown_queries },
        .layer = index,
        .experts = model->experts,
-       .expert_watch = model->expert_watch.see != NULL ? &model->expert_watch : NULL,
-       .lost_rows = w->may_lose ? w->lost_rows : NULL,
-       .next = next_of(model, l) };
+        .expert_watch = model->expert_watch.see != NULL && index < model->shape.n_layers
+                            ? &model->expert_watch
+                            : NULL,
+        .lost_rows = w->may_lose ? w->lost_rows : NULL,
+        .next = next_of(model, l) };
 }

@@ -16,7 +16,7 @@ weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l)
 static int64_t scratch_elements(const weir_model *model, const weir_workspace_limits *limits)
 {
     int64_t n = limits->rows * weir_model_layer_input_row(model);
-    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+    for (int64_t i = 0; i < weir_model_all_layers(model); i++) {
         const layer *const l = &model->layers[i];
         n = weir_max(
             n, l->mixer.block->scratch_elements(
@@ -115,6 +115,8 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
     WEIR_ARRAYS_PLACE(&arrays, w->in, rows * width);
     WEIR_ARRAYS_PLACE(&arrays, w->out, rows * width);
     WEIR_ARRAYS_PLACE(&arrays, w->scratch, scratch_elements(model, limits));
+    WEIR_ARRAYS_PLACE(&arrays, w->hidden, model->mtp.is_there ? rows * width : 0);
+    WEIR_ARRAYS_PLACE(&arrays, w->joined, model->mtp.is_there ? rows * 2 * width : 0);
     WEIR_ARRAYS_PLACE(&arrays, w->layer_inputs, rows * (size_t)weir_model_layer_input_row(model));
     WEIR_ARRAYS_PLACE(&arrays, w->gathered, (size_t)limits->logits * width);
     WEIR_ARRAYS_PLACE(&arrays, w->logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
@@ -248,9 +250,14 @@ static weir_status plan_mixers(
                                .n_segments = n_segments,
                                .formats = w->limits.formats,
                                .sinks = w->limits.sinks };
-    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+    for (int64_t i = 0; i < weir_model_all_layers(model); i++) {
         const layer *const l = &model->layers[i];
-        const weir_step step = weir_step_of(model, w, &batch, l);
+        weir_batch rows = batch;
+        if (i == model->shape.n_layers) {
+            rows.formats = weir_mtp_formats;
+            rows.sinks = (weir_kv_sinks){ 0 };
+        }
+        const weir_step step = weir_step_of(model, w, &rows, l);
         if (l->mixer.block->forward == NULL) continue;
         WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
     }
@@ -292,6 +299,12 @@ static weir_status plan_scratch(
     weir_status status = weir_run_layers(model, w, &prefill);
     if (status == WEIR_OK) status = plan_batches(model, w);
     if (status == WEIR_OK) status = weir_project_logits(model, w, w->limits.logits);
+    if (status == WEIR_OK && model->mtp.is_there) {
+        weir_batch drafts = prefill;
+        drafts.formats = weir_mtp_formats;
+        drafts.sinks = (weir_kv_sinks){ 0 };
+        status = weir_run_mtp(model, w, &drafts);
+    }
     weir_stream_set_planning(model->stream, false);
     *planned = weir_stream_planned(model->stream);
     return status;

@@ -12,6 +12,9 @@ struct weir_workspace {
     size_t device_scratch_size, host_scratch_size; /* allocated by the stream, charged here */
     weir_workspace_limits limits;
     float *x, *in, *out, *scratch, *gathered, *logits;
+    /* With a draft head: hidden states of all rows of the last step; rows of the head as its
+     * projection reads them. */
+    float *hidden, *joined; /* [rows, d_model], [rows, 2 d_model] */
     float *layer_inputs; /* [rows, n_layers, d_layer_input] */
     /* Copies of x, logits and queries that the host can read; without a device the arrays
      * themselves. */
@@ -64,6 +67,20 @@ weir_fill_layer_inputs(const weir_model *model, const weir_workspace *w, const w
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
 WEIR_MUST_CHECK weir_status
 weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch);
+/* forward.c: one layer; *pending (NULL: nothing) has to be added to the residual stream, and becomes
+ * what has to be afterwards. */
+WEIR_MUST_CHECK weir_status weir_run_layer(
+    const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l,
+    const float **pending
+);
+/* Adds the output of the last block to the residual stream. */
+WEIR_MUST_CHECK weir_status
+weir_add_pending(const weir_model *model, const weir_workspace *w, int64_t n_rows);
+/* mtp.c: runs the kernels of the draft head for n rows; in planning mode, too. */
+WEIR_MUST_CHECK weir_status
+weir_run_mtp(const weir_model *model, weir_workspace *w, const weir_batch *batch);
+/* The pair of weir_batch.formats for the head's rows. */
+extern const weir_kv_pair weir_mtp_formats[1];
 /* forward.c: multiplies n gathered rows by the output matrix. */
 WEIR_MUST_CHECK weir_status
 weir_project_logits(const weir_model *model, const weir_workspace *w, int64_t n);

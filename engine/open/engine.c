@@ -213,6 +213,24 @@ static weir_status make_plan(
     return weir_plan_make(&engine->plan, &parts, error);
 }
 
+/* Without the draft head where it does not fit, unless it is asked for. */
+static weir_status make_plan_with_head(
+    weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
+)
+{
+    weir_error ignored = { 0 };
+    const bool may_drop = weir_model_mtp_bytes(engine->model) > 0 &&
+                          strcmp(engine->config.speculation.mtp, "auto") == 0;
+    const weir_status status = make_plan(engine, options, spec, may_drop ? &ignored : error);
+    if (!may_drop || status == WEIR_OK) return status;
+    if (status != WEIR_EFULL) return weir_error_set(error, status, "%s", ignored.text);
+    weir_log(WEIR_LOG_INFO, "the model's draft head is not loaded: it does not fit in memory");
+    WEIR_TRY(weir_engine_drop_mtp(engine, error));
+    weir_policies_close(&engine->policies);
+    WEIR_TRY(lay_out_kv(engine, options, spec, error));
+    return make_plan(engine, options, spec, error);
+}
+
 /* Reads headers, architecture and tokenizer, and plans; allocates nothing larger. */
 static weir_status prepare(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
@@ -221,7 +239,7 @@ static weir_status prepare(
     warn_of_limit(options->config);
     weir_status status = weir_engine_read(engine, options, spec, error);
     if (status != WEIR_OK) return weir_plan_read_least(options, engine->with_files, status, error);
-    status = make_plan(engine, options, spec, error);
+    status = make_plan_with_head(engine, options, spec, error);
     if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
     engine->plan.f32_activations = engine->f32_activations;
     spec->n_pages = engine->plan.facts.kv_pages;
@@ -234,6 +252,16 @@ static weir_status prepare(
     return WEIR_OK;
 }
 
+/* Static text, or the model's. */
+static const char *why_no_head(const weir_engine *engine)
+{
+    const char *const problem = weir_model_mtp_problem(engine->model);
+    if (problem != NULL) return problem;
+    return engine->with_mtp ? "the model's file, or its architecture, has no draft head"
+                            : "there are no drafts with speculation.method = \"off\", "
+                              "memory.experts, or without a service";
+}
+
 static void warn_of_unused(const weir_engine *engine)
 {
     if (engine->plan.skips_images)
@@ -241,6 +269,9 @@ static void warn_of_unused(const weir_engine *engine)
             WEIR_LOG_INFO, "%s: only text is computed; the vision tower is not read",
             engine->plan.facts.model
         );
+    if (strcmp(engine->config.speculation.mtp, "on") == 0 &&
+        weir_model_mtp_bytes(engine->model) == 0)
+        weir_log(WEIR_LOG_WARNING, "speculation.mtp = \"on\": %s", why_no_head(engine));
     if (engine->plan.n_unused > 0)
         weir_log(
             WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s",

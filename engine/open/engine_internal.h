@@ -21,7 +21,7 @@ struct weir_engine {
     weir_model *model;
     weir_ledger *ledger;
     weir_ledger_tracker tables_tracker, tokenizer_tracker;
-    bool f32_activations;
+    bool f32_activations, with_mtp; /* with_mtp: loads the draft head, if the file has one */
     weir_kv_choice kv_choice;
     weir_kv_pair *kv_formats; /* [layers with KV] */
     weir_kv_store *store;
@@ -61,6 +61,8 @@ weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, 
 WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_error *error);
 /* Binds the model again, with all rows of layers with a window (kv.full_windows). */
 WEIR_MUST_CHECK weir_status weir_engine_keep_windows(weir_engine *engine, weir_error *error);
+/* Binds the model again, without its draft head. */
+WEIR_MUST_CHECK weir_status weir_engine_drop_mtp(weir_engine *engine, weir_error *error);
 /* A stream with the configuration's kernels. */
 WEIR_MUST_CHECK weir_status weir_engine_open_stream(
     weir_stream **out, const weir_config *config, int32_t n_threads, weir_device *device,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/open/plan.h"
+#include "engine/schedule/mtp.h"
 #include "kernels/abi/minmax.h"
 
 /* model.name, else the file name without extension, else the folder name. */
@@ -57,6 +58,9 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     (void)snprintf(facts->arch, sizeof facts->arch, "%s", weir_model_arch(model));
     facts->n_parameters = weir_model_parameters(model);
     facts->weight_bytes = (int64_t)weir_model_weight_bytes(model);
+    facts->mtp_bytes = (int64_t)weir_model_mtp_bytes(model);
+    facts->mtp_row_bytes =
+        (int64_t)weir_mtp_bytes(model, (int32_t)parts->config->batch.max_sequences, 0);
     facts->layer_embedding_bytes = (int64_t)weir_model_layer_embedding_bytes(model);
     facts->n_layer_embedding = shape->n_vocab * shape->n_layers * shape->d_layer_input;
     weir_expert_stats experts;

@@ -179,7 +179,8 @@ static weir_status bind_model(weir_engine *engine, weir_error *error)
                                            .context = engine->config.model.context,
                                            .kv_format = engine->kv_choice.rest,
                                            .experts = expert_settings(&engine->config),
-                                           .drops_windows = drops_windows(engine) };
+                                           .drops_windows = drops_windows(engine),
+                                           .with_mtp = engine->with_mtp && engine->device == NULL };
     WEIR_TRY(weir_model_bind(
         &engine->model, engine->directory, engine->arch, engine->stream, &settings, error
     ));
@@ -324,6 +325,10 @@ weir_status weir_engine_open_model(
 {
     engine->config = *options->config;
     engine->blocks = options->blocks;
+    /* Experts that are read when they are needed are those of the model's own layers. */
+    engine->with_mtp = options->with_service && engine->config.memory.experts == 0 &&
+                       strcmp(engine->config.speculation.method, "off") != 0 &&
+                       strcmp(engine->config.speculation.mtp, "off") != 0;
     WEIR_TRY(weir_config_check(&engine->config, error));
     WEIR_TRY(weir_device_open(
         &engine->device, engine->config.kernels.device, engine->device_why,
@@ -343,6 +348,12 @@ weir_status weir_engine_open_model(
 weir_status weir_engine_keep_windows(weir_engine *engine, weir_error *error)
 {
     engine->config.kv.full_windows = true;
+    return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_tracker, bind_model, error);
+}
+
+weir_status weir_engine_drop_mtp(weir_engine *engine, weir_error *error)
+{
+    engine->with_mtp = false;
     return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_tracker, bind_model, error);
 }
 

@@ -132,6 +132,11 @@ static weir_status note_states(weir_buffer *out, const weir_plan *plan)
 static weir_status note_weights(weir_buffer *out, const weir_plan *plan)
 {
     char size[WEIR_SIZE_TEXT];
+    if (plan->facts.mtp_bytes > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, "   %s of it for the draft head",
+            weir_size_text(size, (size_t)plan->facts.mtp_bytes)
+        ));
     if (plan->facts.n_experts_here > 0)
         WEIR_TRY(weir_buffer_format(
             out, "   %" PRId64 " of %" PRId64 " experts in memory (memory.experts)",
@@ -207,6 +212,12 @@ static weir_status note_prefetch(weir_buffer *out, const weir_plan *plan, bool i
 
 static weir_status note_activations(weir_buffer *out, const weir_plan *plan)
 {
+    char size[WEIR_SIZE_TEXT];
+    if (plan->facts.mtp_row_bytes > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, "   %s of it for rows of the draft head",
+            weir_size_text(size, (size_t)plan->facts.mtp_row_bytes)
+        ));
     return note_prefetch(out, plan, false);
 }
 
@@ -318,6 +329,11 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
     if (plan->facts.layer_embedding_bytes > 0)
         WEIR_TRY(weir_buffer_format(
             out, ", \"layer_embeddings_in_file\": %" PRId64, plan->facts.layer_embedding_bytes
+        ));
+    if (plan->facts.mtp_bytes > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, ", \"draft_head\": {\"weights\": %" PRId64 ", \"rows\": %" PRId64 "}",
+            plan->facts.mtp_bytes, plan->facts.mtp_row_bytes
         ));
     WEIR_TRY(weir_buffer_format(
         out, ", \"cap\": %zu, \"cap_is_configured\": %s, \"total\": %zu, \"accounts\": {",

@@ -3,6 +3,7 @@
 #include "engine/kv/prune/pruner.h"
 #include "engine/kv/tiers/prefetch.h"
 #include "engine/open/plan_internal.h"
+#include "engine/schedule/mtp.h"
 
 /* The most that requests can take within the limits of [server] and [batch], all at the same
  * time and with the largest bodies. */
@@ -130,7 +131,9 @@ weir_status weir_plan_activations(
     plan->prefetch = staged + lists;
     plan->activations =
         weir_workspace_bytes(parts->model, &limits) + lists + nested_bytes(plan, parts, chunk) +
-        (parts->with_service ? weir_service_draft_bytes(&plan->facts, n_drafts) : 0) +
+        (parts->with_service ? weir_service_draft_bytes(&plan->facts, n_drafts) +
+                                   weir_mtp_bytes(parts->model, plan->facts.n_slots, limits.rows)
+                             : 0) +
         weir_kv_evictor_bytes(&seen) + pruner + weir_max_size(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =
         near + (plan->has_device ? 0 : plan->activations);

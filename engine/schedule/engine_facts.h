@@ -14,6 +14,8 @@ typedef struct weir_engine_facts {
     char model[256], arch[64]; /* model: the name shown to users */
     /* ---- the model --------------------------------------------------------------------------- */
     int64_t n_parameters, weight_bytes;
+    /* Of a draft head: its part of weight_bytes, and its rows for all slots; 0: there is none. */
+    int64_t mtp_bytes, mtp_row_bytes;
     /* Per-layer embeddings, in the model's file, not in memory: bytes and elements; 0: none. */
     int64_t layer_embedding_bytes, n_layer_embedding;
     int64_t n_experts, n_experts_here; /* of all layers; in memory at most, 0: no limit */

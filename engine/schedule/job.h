@@ -14,6 +14,7 @@
 #include "engine/kv/prune/policy_run.h"
 #include "engine/kv/prune/pruner.h"
 #include "engine/schedule/hooks.h"
+#include "engine/schedule/mtp.h"
 #include "engine/schedule/origins.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/service.h"
@@ -29,6 +30,15 @@ typedef struct sampled {
     bool is_stop; /* a stop id, which ends the answer */
     weir_logprob logprob, top[WEIR_TOP_LOGPROBS]; /* if requested */
 } sampled;
+
+/* Drafts by the model's head (mtp.c). */
+typedef struct choice_mtp {
+    int32_t drafts[WEIR_MTP_DRAFTS], n;
+    int32_t at; /* tokens of the sequence that they follow */
+    int32_t length; /* how many it drafts; 0: not known yet */
+    int32_t n_pauses, from; /* pauses in a row; the length of the answer from which it drafts */
+    float debt, cost; /* in steps; cost: of one draft */
+} choice_mtp;
 
 typedef struct choice {
     weir_job *job;
@@ -69,6 +79,8 @@ typedef struct choice {
     /* Speculation: how many tokens it drafts (0: not known yet), drafts in a row that were all
      * wrong, and the length of the answer from which it drafts again. */
     int32_t draft_length, n_draft_misses, draft_from;
+    choice_mtp mtp;
+    bool is_drafted_by_head; /* the drafts of the step */
     float *draft_state; /* before the drafts of the step; of weir_service.draft_states, or NULL */
     /* [n_marks]: states of this sequence that are not in the index yet. */
     weir_prefix_snapshot marks[CHOICE_MARKS];
@@ -184,6 +196,7 @@ struct weir_service {
      * which all others decode. */
     int32_t chunk, busy_chunk, policy_chunk, policy_busy_chunk, block_rows, step_rows, long_prompt;
     int32_t n_drafts, draft_match; /* weir_service_parts */
+    weir_mtp *mtp; /* NULL: the model has no draft head */
     int32_t n_decoding; /* items of the plan that decode */
     char *draft_states; /* [WEIR_DRAFT_STATES] of facts.recurrent_bytes; NULL: none */
     bool has_draft_state[WEIR_DRAFT_STATES]; /* a choice holds it */
@@ -243,6 +256,20 @@ void weir_choice_accept(choice *c, const weir_batch_item *item, int32_t n);
 void weir_choice_end_draft(choice *c, bool keeps_state);
 /* Sets how much the choice drafts from now on. */
 void weir_choice_learn(choice *c, int32_t n_drafts, int32_t n_accepted);
+
+/* Rows of drafts that its sequence can have in the next step; at most 0: none. */
+int32_t weir_choice_draft_rows(const choice *c);
+
+/* mtp.c: drafts by the model's head. */
+
+WEIR_MUST_CHECK weir_status weir_service_open_mtp(weir_service *service, weir_error *error);
+void weir_service_close_mtp(weir_service *service);
+/* Called after a step, when its tokens are drawn: computes drafts of the next ones. */
+void weir_service_follow_step(weir_service *service, int32_t n_items);
+/* Returns how many drafts it has for its next step, at most `most`, written to `out`. */
+int32_t weir_choice_take_drafts(const choice *c, int32_t *out, int32_t most);
+/* For weir_choice_learn. */
+void weir_choice_learn_mtp(choice *c, int32_t n_drafts, int32_t n_accepted);
 
 /* reuse.c: the prefix index. */
 

@@ -273,6 +273,8 @@ static weir_batch build_batch(weir_runner *runner, weir_batch_item *items, int32
         weir_batch_item *const item = &items[i];
         weir_kv_sequence *const sequence = item->sequence;
         item->first_logit = -1;
+        item->first_row = batch.n_rows;
+        item->first_position = sequence->n_computed;
         if (item->failed) continue;
         WEIR_ASSERT(
             item->n_rows >= 1 &&
@@ -377,6 +379,24 @@ weir_status weir_runner_step(
             weir_policy_run_advance(sequence->policy_run, n_rows, sequence->n_computed);
     }
     return n_failed < n_items ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
+}
+
+const float *weir_runner_hidden(
+    const weir_runner *runner, const weir_batch_item *item, int32_t position
+)
+{
+    const int64_t row = item->first_row + position - item->first_position;
+    WEIR_ASSERT(position >= item->first_position && position < item->first_position + item->n_rows);
+    return weir_workspace_hidden(runner->workspace) +
+           row * weir_model_shape(runner->model)->d_model;
+}
+
+weir_status weir_runner_draft(
+    weir_runner *runner, const weir_mtp_batch *batch, const float **logits, const float **hidden,
+    weir_error *error
+)
+{
+    return weir_model_draft(runner->model, runner->workspace, batch, logits, hidden, error);
 }
 
 weir_status weir_runner_fill(weir_runner *runner, weir_batch_item *item, weir_error *error)

@@ -32,6 +32,7 @@ typedef struct weir_batch_item {
     weir_logits_wanted wanted;
     /* Out: index of its first logits row; -1: none. */
     int32_t first_logit;
+    int32_t first_row, first_position; /* Out: of its rows in the step, and in the sequence. */
     int32_t n_snapshots;
     /* Snapshots of the recurrent state, `after` ascending. */
     weir_batch_snapshot snapshots[WEIR_BATCH_SNAPSHOTS];
@@ -73,6 +74,16 @@ weir_policy_run_count weir_runner_count(
  * rows. EIO: all items failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(
     weir_runner *runner, weir_batch_item *items, int32_t n_items, const float **logits,
+    weir_error *error
+);
+/* After a step of a model with a draft head, until the next: the hidden state at a position that the
+ * item computed. Borrowed. */
+const float *weir_runner_hidden(
+    const weir_runner *runner, const weir_batch_item *item, int32_t position
+);
+/* weir_model_draft with the memory of the step. */
+WEIR_MUST_CHECK weir_status weir_runner_draft(
+    weir_runner *runner, const weir_mtp_batch *batch, const float **logits, const float **hidden,
     weir_error *error
 );
 /* Fills the rows of the work with noise and counts them as computed (weir_model_fill_noise);

@@ -289,6 +289,7 @@ weir_status weir_service_open(
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     if (status == WEIR_OK) status = weir_service_open_drafts(service, error);
+    if (status == WEIR_OK) status = weir_service_open_mtp(service, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
         status = weir_kv_sequence_open(
             &service->slots[i].sequence, parts->store, parts->ledger,
@@ -341,6 +342,7 @@ void weir_service_close(weir_service *service)
     free(service->samplers);
     free(service->slots);
     weir_service_close_drafts(service);
+    weir_service_close_mtp(service);
     close_step(&service->step);
     close_step(&service->other);
     free(service->seen);

@@ -22,19 +22,40 @@ static int32_t page_rows(const weir_kv_sequence *sequence)
 static bool may_draft(const weir_service *service, const choice *c)
 {
     return service->n_drafts > 0 && service->block_rows == 1 && c->sequence->policy_run == NULL &&
-           c->n_answer >= c->draft_from && weir_choice_is_decoding(c);
+           weir_choice_is_decoding(c);
 }
 
-static int32_t draft_limit(const choice *c, int32_t rows)
+int32_t weir_choice_draft_rows(const choice *c)
 {
     const weir_job *const job = c->job;
-    const int32_t n_tokens = c->sequence->n_tokens,
-                  first = (int32_t)weir_max(FIRST_LENGTH / job->service->n_decoding, 1),
-                  length = c->draft_length > 0 ? c->draft_length : first;
-    int32_t limit = weir_min_i32(weir_min_i32(length, job->service->n_drafts), rows);
-    limit = weir_min_i32(limit, page_rows(c->sequence));
-    limit = weir_min_i32(limit, job->request.max_tokens - c->n_answer - 1);
-    return weir_min_i32(limit, job->row_limit - n_tokens);
+    const int32_t rows =
+        weir_min_i32(page_rows(c->sequence), job->request.max_tokens - c->n_answer - 1);
+    return weir_min_i32(rows, job->row_limit - c->sequence->n_tokens);
+}
+
+static int32_t length_of(const choice *c)
+{
+    const weir_service *const service = c->job->service;
+    const int32_t first = (int32_t)weir_max(FIRST_LENGTH / service->n_decoding, 1);
+    return weir_min_i32(c->draft_length > 0 ? c->draft_length : first, service->n_drafts);
+}
+
+/* Drafts behind the sequence's tokens, at most `rows`: by n-gram lookup or else by the model's
+ * head. */
+static int32_t draft(choice *c, int32_t rows)
+{
+    const weir_service *const service = c->job->service;
+    weir_kv_sequence *const sequence = c->sequence;
+    int32_t *const out = sequence->tokens + sequence->n_tokens, n = 0;
+    rows = weir_min_i32(rows, weir_choice_draft_rows(c));
+    if (rows <= 0 || !may_draft(service, c)) return 0;
+    if (c->n_answer >= c->draft_from)
+        n = weir_ngram_draft(
+            sequence->tokens, sequence->n_tokens, service->draft_match, out,
+            weir_min_i32(rows, length_of(c))
+        );
+    c->is_drafted_by_head = n == 0;
+    return n > 0 ? n : weir_choice_take_drafts(c, out, rows);
 }
 
 /* Rows of logits that the items ask for. */
@@ -69,15 +90,8 @@ void weir_service_draft(weir_service *service, int32_t n_items)
     for (int32_t i = 0; i < n_items; i++)
         service->n_decoding += weir_choice_is_decoding(service->step.choices[i]);
     for (int32_t i = 0; i < n_items && rows > 0; i++) {
-        const choice *const c = service->step.choices[i];
         weir_batch_item *const item = &service->step.items[i];
-        weir_kv_sequence *const sequence = item->sequence;
-        const int32_t most = may_draft(service, c) ? draft_limit(c, rows) : 0;
-        if (most <= 0) continue;
-        item->n_drafts = weir_ngram_draft(
-            sequence->tokens, sequence->n_tokens, service->draft_match,
-            sequence->tokens + sequence->n_tokens, most
-        );
+        item->n_drafts = draft(service->step.choices[i], rows);
         item->n_rows += item->n_drafts;
         rows -= item->n_drafts;
     }
@@ -187,6 +201,10 @@ void weir_choice_learn(choice *c, int32_t n_drafts, int32_t n_accepted)
     const int32_t length = (int32_t)weir_max(c->draft_length, n_drafts);
     c->job->usage.n_drafted += n_drafts;
     c->job->usage.n_accepted += n_accepted;
+    if (c->is_drafted_by_head) {
+        weir_choice_learn_mtp(c, n_drafts, n_accepted);
+        return;
+    }
     if (n_accepted > 0) {
         c->draft_length = n_accepted == n_drafts
                               ? weir_min_i32(2 * length, c->job->service->n_drafts)

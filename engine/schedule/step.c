@@ -286,6 +286,9 @@ static bool take_step(weir_service *service, weir_step_kind kind, int32_t *n_lef
         choice *const c = service->step.choices[i];
         if (c != NULL && !c->is_ended) take_result(service, c, &service->step.items[i], logits);
     }
+    weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
+    weir_service_follow_step(service, n_items);
+    weir_step_times_add(&service->times, WEIR_STEP_FORWARD);
     finish_ended_jobs(service);
     weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_evict(service, n_items);

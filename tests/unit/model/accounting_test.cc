@@ -195,7 +195,8 @@ TEST_F(Accounting, ComputingTakesNothingMore)
     sequence.add(support::some_tokens(500, 5, engine_.n_vocab()));
     const float *logits = nullptr;
     for (int i = 0; i < 7; i++) {
-        weir_batch_item item = { sequence.get(), 64, 0, WEIR_LOGITS_LAST, 0, 0, {}, false, false };
+        weir_batch_item item = { sequence.get(), 64,   0, WEIR_LOGITS_LAST, 0, 0, 0, 0, {},
+                                 false,          false };
         ASSERT_EQ(weir_runner_step(engine_.runner(), &item, 1, &logits, engine_.error()), WEIR_OK)
             << engine_.text();
     }

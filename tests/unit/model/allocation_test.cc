@@ -170,7 +170,7 @@ class Allocation : public ::testing::Test {
     }
     void step(Engine *engine, Sequence *sequence, int rows, weir_logits_wanted wanted)
     {
-        weir_batch_item item = { sequence->get(), rows, 0, wanted, 0, 0, {}, false, false };
+        weir_batch_item item = { sequence->get(), rows, 0, wanted, 0, 0, 0, 0, {}, false, false };
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(engine->runner(), &item, 1, &logits, engine->error()), WEIR_OK)
             << engine->text();
@@ -206,8 +206,8 @@ class Allocation : public ::testing::Test {
             if (demotes) demote(&engine, &sequence);
             for (int i = 0; i < 70; i++) step(&engine, &sequence, 1, WEIR_LOGITS_LAST);
             weir_batch_item both[] = {
-                { sequence.get(), 1, 0, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
-                { other.get(), 64, 0, WEIR_LOGITS_LAST, 0, 0, {}, false, false }
+                { sequence.get(), 1, 0, WEIR_LOGITS_LAST, 0, 0, 0, 0, {}, false, false },
+                { other.get(), 64, 0, WEIR_LOGITS_LAST, 0, 0, 0, 0, {}, false, false }
             };
             const float *logits = nullptr;
             ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK)

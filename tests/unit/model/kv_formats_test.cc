@@ -96,9 +96,12 @@ class Layers {
         const int left = other.n_tokens - other.n_computed,
                   n_others = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
         if (n_others > 0)
-            items[n_items++] = { &other, n_others, 0, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
+            items[n_items++] = {
+                &other, n_others, 0, WEIR_LOGITS_NONE, 0, 0, 0, 0, {}, false, false
+            };
         items[n_items++] = { &ours, std::min(n, ours.n_tokens - ours.n_computed),
                              0,     WEIR_LOGITS_ALL,
+                             0,     0,
                              0,     0,
                              {},    false,
                              false };

@@ -35,11 +35,13 @@ class Simulation : public support::Service {
         stop();
         std::filesystem::remove_all(folder_);
     }
+    static bool has_head(const char *model) { return strstr(model, "mtp/") != nullptr; }
     void start(const char *model, const char *memory, bool with_files, bool drafts)
     {
         settings_ = { "batch.chunk=512", "memory.snapshots=256KiB", "kv.policy.kept=0",
-                      "speculation.match=1" };
+                      has_head(model) ? "speculation.match=64" : "speculation.match=1" };
         if (drafts) settings_.push_back("speculation.method=ngram");
+        if (drafts && has_head(model)) settings_.push_back("speculation.mtp=on");
         if (strstr(model, "gemma") != nullptr) settings_.push_back("batch.chunk=64");
         if (with_files) {
             settings_.push_back("sessions.dir=" + folder_ + "/sessions");
@@ -75,6 +77,8 @@ class Simulation : public support::Service {
         start(model, nullptr, together, false);
         weir_plan plan; /* with drafts */
         ASSERT_EQ(weir_config_set(&config_, "speculation.method", "ngram", &error_), WEIR_OK);
+        const char *const mtp = has_head(model) ? "on" : "off";
+        ASSERT_EQ(weir_config_set(&config_, "speculation.mtp", mtp, &error_), WEIR_OK);
         const weir_engine_options options = { &config_, true,    with_server_,
                                               nullptr,  nullptr, nullptr };
         ASSERT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_OK) << error_.text;
@@ -145,6 +149,7 @@ class Simulation : public support::Service {
         n_preempted_ += schedule.n_victims();
         n_cached_ += stats().cached_tokens;
         n_evicted_ += stats().evicted_tokens;
+        n_accepted_ += stats().accepted_tokens;
         n_bytes_out_ += stats().kv_bytes_out;
         end();
     }
@@ -196,7 +201,7 @@ class Simulation : public support::Service {
     bool has_windows_ = false;
     int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_together_ = 0, n_preempted_ = 0,
             n_cached_ = 0, n_backfilled_ = 0, n_saved_ = 0, n_restored_ = 0, n_evicted_ = 0,
-            n_bytes_out_ = 0;
+            n_bytes_out_ = 0, n_accepted_ = 0;
 };
 
 TEST_F(Simulation, ASeedRepeatsItsSchedule)
@@ -249,6 +254,18 @@ TEST_F(Simulation, OfAModelWithWindows)
 TEST_F(Simulation, TogetherOfAModelWithWindows)
 {
     play_together("../families/gemma3", from_environment("WEIR_SIMULATIONS", 8));
+}
+
+TEST_F(Simulation, OfAModelWithADraftHead)
+{
+    play_all("../mtp/chain", from_environment("WEIR_SIMULATIONS", 8));
+    EXPECT_GT(n_accepted_, 100);
+}
+
+TEST_F(Simulation, TogetherOfAModelWithADraftHead)
+{
+    play_together("../mtp/chain", from_environment("WEIR_SIMULATIONS", 8));
+    EXPECT_GT(n_accepted_, 100);
 }
 
 TEST_F(Simulation, TogetherOfAnAttentionModel)

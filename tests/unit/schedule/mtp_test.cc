@@ -1,0 +1,213 @@
+// Drafts by the model's head: answers have the same bits, whatever becomes of the drafts.
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+const char *const chain = "../mtp/chain", *const noise = "../mtp/tq-mtp";
+
+struct Answer {
+    std::vector<std::vector<int32_t>> tokens;
+    std::vector<std::vector<float>> logprobs;
+    std::vector<weir_finish> finish;
+};
+
+class Mtp : public support::Service {
+  protected:
+    void start(const char *model, bool drafts, const std::vector<const char *> &more = {})
+    {
+        stop();
+        /* A match of 64 tokens: the head drafts, not n-gram lookup. */
+        settings_ = { "speculation.method=ngram", "speculation.match=64", "memory.snapshots=1MiB",
+                      drafts ? "speculation.mtp=on" : "speculation.mtp=off" };
+        open(model, 4, nullptr, 512, 0, more);
+    }
+    /* Tokens that follow each other in the chain. */
+    static std::vector<int32_t> text(int first, int n)
+    {
+        std::vector<int32_t> ids;
+        for (int i = 0; i < n; i++) ids.push_back((first + i) % 64);
+        return ids;
+    }
+    /* Six requests that differ in what draws, ends and counts tokens. */
+    static void vary(support::Call *call, int i)
+    {
+        weir_request *const r = &call->request;
+        static const weir_logit_bias some[] = { { 9, 4 }, { 21, -9 } };
+        r->want_logprobs = true;
+        r->n_top_logprobs = 3;
+        r->ignore_eos = true;
+        r->sampling.seed = static_cast<uint64_t>(i);
+        if (i == 1) r->sampling.temperature = 0.9f;
+        if (i == 2) r->sampling.temperature = 1.3f, r->sampling.top_k = 5, r->n_choices = 3;
+        if (i == 3) r->sampling.frequency_penalty = 0.3f, r->sampling.repetition_penalty = 1.1f;
+        if (i == 4) call->stop_after = 29;
+        if (i == 5) r->sampling.bias = some, r->sampling.n_bias = 2;
+    }
+    enum { N_VARIED = 6 };
+    std::vector<Answer> answers(bool together = false)
+    {
+        std::vector<std::unique_ptr<support::Call>> calls;
+        std::vector<Answer> out;
+        for (int i = 0; i < N_VARIED; i++) {
+            calls.push_back(std::make_unique<support::Call>(text(5 * i, 20 + 37 * i), 80));
+            vary(calls.back().get(), i);
+            if (!together) (void)answer(*calls.back());
+        }
+        if (together) submit_together(service_, calls, &error_);
+        for (const auto &call : calls) {
+            call->wait();
+            EXPECT_EQ(call->status, WEIR_OK) << call->message;
+            out.push_back({ call->tokens, call->logprobs, call->finish });
+            drafted_ += call->usage.n_drafted;
+            accepted_ += call->usage.n_accepted;
+        }
+        return out;
+    }
+    static void expect_equal(const std::vector<Answer> &a, const std::vector<Answer> &b)
+    {
+        ASSERT_EQ(a.size(), b.size());
+        for (size_t i = 0; i < a.size(); i++) {
+            SCOPED_TRACE("request " + std::to_string(i));
+            EXPECT_EQ(a[i].tokens, b[i].tokens);
+            EXPECT_EQ(a[i].logprobs, b[i].logprobs);
+            EXPECT_EQ(a[i].finish, b[i].finish);
+        }
+    }
+    void check(const char *model, const std::vector<const char *> &more = {})
+    {
+        SCOPED_TRACE(model);
+        drafted_ = accepted_ = 0;
+        start(model, false, more);
+        const auto plain = answers();
+        EXPECT_EQ(drafted_, 0);
+        start(model, true, more);
+        expect_equal(answers(), plain);
+        EXPECT_GT(drafted_, 0);
+        expect_equal(answers(), plain); /* continues what the first ones left in the cache */
+        expect_equal(answers(true), plain);
+        EXPECT_EQ(pages_used_when_idle(), 0);
+    }
+    int64_t drafted_ = 0, accepted_ = 0;
+};
+
+TEST_F(Mtp, SameBitsWithRightDrafts)
+{
+    check(chain);
+    EXPECT_GT(accepted_, 500);
+    EXPECT_LT(accepted_, drafted_) << "no draft was wrong";
+}
+
+TEST_F(Mtp, SameBitsWithRightDraftsAndOtherSettings)
+{
+    check(chain, { "kv.reuse=off" });
+    check(chain, { "kv.format=kivi2" });
+    check(chain, { "batch.tokens=68" });
+}
+
+TEST_F(Mtp, SameBitsWithWrongDrafts) { check(noise); }
+
+/* In the chain the head is right as long as its rows are those of the sequence. */
+TEST_F(Mtp, RightDraftsSaveSteps)
+{
+    start(chain, true);
+    for (int n : { 1, 2, 63, 64, 65, 200 }) {
+        SCOPED_TRACE(n);
+        const int64_t before = stats().steps;
+        support::Call call(text(3, n), 60);
+        call.request.ignore_eos = true;
+        EXPECT_EQ(answer(call), text(3 + n, 60));
+        EXPECT_EQ(pages_used_when_idle(), 0);
+        EXPECT_EQ(usage_.n_accepted, usage_.n_drafted) << "in the chain no draft is wrong";
+        EXPECT_GT(usage_.n_accepted, 35); /* of 59; none may end a page */
+        EXPECT_LT(stats().steps - before, 26 + n / 64);
+    }
+}
+
+TEST_F(Mtp, WrongDraftsEnd)
+{
+    start(noise, true);
+    support::Call call(prompt(2, 60), 400);
+    call.request.ignore_eos = true;
+    call.request.sampling.temperature = 2.0f;
+    (void)answer(call);
+    EXPECT_GT(usage_.n_drafted, 0);
+    EXPECT_LE(usage_.n_drafted - usage_.n_accepted, 14);
+}
+
+TEST_F(Mtp, PreemptedSequencesAnswerAlike)
+{
+    start(chain, false);
+    const auto plain = answers();
+    stop();
+    settings_[3] = "speculation.mtp=on";
+    open_with_rows(chain, 4, 320, 512);
+    for (int i = 0; i < 4; i++) expect_equal(answers(true), plain);
+    EXPECT_GT(stats().preemptions, 0);
+    EXPECT_GT(accepted_, 20);
+}
+
+TEST_F(Mtp, NothingIsDraftedWithAPolicy)
+{
+    weir_policy_options policy;
+    ASSERT_EQ(weir_policy_options_default(&policy, "h2o", &error_), WEIR_OK);
+    start(chain, true);
+    support::Call call(text(1, 40), 60);
+    call.request.policy = &policy;
+    call.request.kv_budget = 96;
+    (void)answer(call);
+    EXPECT_EQ(usage_.n_drafted, 0);
+}
+
+TEST_F(Mtp, LookupGoesFirst)
+{
+    start(chain, true, {});
+    stop();
+    settings_[1] = "speculation.match=2";
+    open(chain, 4);
+    support::Call call(text(0, 150), 60); /* repeats itself: lookup drafts more than 3 at once */
+    call.request.ignore_eos = true;
+    const int64_t before = stats().steps;
+    EXPECT_EQ(answer(call), text(150, 60));
+    EXPECT_EQ(pages_used_when_idle(), 0);
+    EXPECT_LT(stats().steps - before, 17);
+}
+
+/* The head's weights and rows are planned: without them the same memory has room for more. */
+TEST_F(Mtp, IsPlanned)
+{
+    start(chain, false, { "memory.host=24MiB", "model.context=0" });
+    const weir_plan without = *weir_engine_plan_of(engine_);
+    start(chain, true, { "memory.host=24MiB", "model.context=0" });
+    const weir_plan with = *weir_engine_plan_of(engine_);
+    EXPECT_GT(with.facts.mtp_bytes, 0);
+    EXPECT_GT(with.facts.mtp_row_bytes, 4 * 1024 * 2 * 2 * 32); /* rows, K and V, f16, width */
+    EXPECT_GE(with.weights - without.weights, static_cast<size_t>(with.facts.mtp_bytes));
+    EXPECT_GT(
+        with.activations, without.activations + static_cast<size_t>(with.facts.mtp_row_bytes)
+    );
+    EXPECT_LE(weir_plan_total(&with), with.cap);
+}
+
+/* auto: a head that does not fit is not loaded; on: it is an error. */
+TEST_F(Mtp, IsLeftOutWhereItDoesNotFit)
+{
+    weir_plan plan;
+    start(chain, false, { "memory.snapshots=1MiB" });
+    const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
+    stop();
+    auto fits = [&](const char *mtp, size_t memory) {
+        EXPECT_EQ(weir_config_set(&config_, "speculation.mtp", mtp, &error_), WEIR_OK);
+        const std::string text = std::to_string(memory) + "B";
+        EXPECT_EQ(weir_config_set(&config_, "memory.host", text.c_str(), &error_), WEIR_OK);
+        return weir_engine_plan(&plan, &options, &error_);
+    };
+    size_t least = 1 << 20;
+    while (fits("off", least) != WEIR_OK) least += 16 << 10;
+    EXPECT_EQ(fits("on", least), WEIR_EFULL);
+    ASSERT_EQ(fits("auto", least), WEIR_OK) << error_.text;
+    EXPECT_EQ(plan.facts.mtp_bytes, 0);
+    ASSERT_EQ(fits("auto", least + (4 << 20)), WEIR_OK) << error_.text;
+    EXPECT_GT(plan.facts.mtp_bytes, 0);
+}
+
+} // namespace
