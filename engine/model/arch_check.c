@@ -61,11 +61,11 @@ static const member refuse_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                       { "because", FORM_TEXT, ONCE },
                                       { 0 } };
 
-static const member mtp_keys[] = { { "block", FORM_TEXT, NEEDED },
-                                   { "ffn", FORM_TEXT, ONCE },
-                                   { "hf_prefix", FORM_TEXT, ONCE },
-                                   { "hf_layer", FORM_NUMBER, ONCE },
-                                   { 0 } };
+static const member mtp_keys[] = {
+    { "block", FORM_TEXT, NEEDED },     { "ffn", FORM_TEXT, ONCE },
+    { "hf_prefix", FORM_TEXT, ONCE },   { "hf_layer", FORM_NUMBER, ONCE },
+    { "next_hidden", FORM_TEXT, ONCE }, { 0 }
+};
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 static const char *const tables[] = { "arch",   "shape",  "rope", "layers", "block", "ffn",
@@ -357,13 +357,23 @@ static weir_status check_layers(const checker *c)
 /* ---- [mtp] ----------------------------------------------------------------------------------- */
 static weir_status check_mtp(const checker *c)
 {
-    const weir_toml_node *const table = weir_toml_get(c->arch->root, "mtp"), *const ffn =
-                                                                                 weir_toml_get(
-                                                                                     table, "ffn"
-                                                                                 );
+    static const char *const places[] = { "after_norm", "before_norm", NULL };
+    const weir_toml_node *const table = weir_toml_get(c->arch->root, "mtp");
+    const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
+    char at[2 * TEXT_LENGTH];
     if (table == NULL) return WEIR_OK;
     WEIR_TRY(arch_check_members(c, table, "mtp", mtp_keys));
-    WEIR_TRY(check_names_block(c, weir_toml_get(table, "block")));
+    const weir_toml_node *const block = weir_toml_get(table, "block");
+    const weir_toml_node *const ffn = weir_toml_get(table, "ffn");
+    const weir_toml_node *const next = weir_toml_get(table, "next_hidden");
+    const char *const name = weir_toml_string(block, NULL);
+    if (weir_toml_get(blocks, name) == NULL)
+        return arch_unknown(c, block, "mtp", "block", name, arch_key_at, blocks);
+    if (next != NULL && !arch_is_listed(weir_toml_string(next, NULL), text_at, places))
+        return weir_error_set(
+            c->error, WEIR_ECONFIG, "%s next_hidden: must be after_norm or before_norm",
+            arch_place(at, next, "mtp")
+        );
     return ffn != NULL ? check_names_ffn(c, ffn) : WEIR_OK;
 }
 

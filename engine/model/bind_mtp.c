@@ -1,6 +1,7 @@
 /* engine/model/bind_mtp.c - binds the tensors of a draft head. Files may lack some of them, as the
  * model answers without: then it has no head, and says why if one is wanted. */
 #include <stdio.h>
+#include <string.h>
 
 #include "engine/model/bind_internal.h"
 
@@ -14,11 +15,14 @@ static void keep_problem(weir_mtp_head *head, const binder *b)
     (void)snprintf(head->problem, sizeof head->problem, "%.*s", n, text);
 }
 
-static size_t sum_bytes(const weir_model *model, size_t first)
+static void sum_bytes(weir_mtp_head *head, const weir_model *model)
 {
-    size_t bytes = 0;
-    for (size_t i = first; i < model->n_matrices; i++) bytes += model->weights[i].bytes;
-    return bytes;
+    for (size_t i = head->first_matrix; i < model->n_matrices; i++) {
+        const bound_matrix *const matrix = &model->matrices[i];
+        const bool is_read = !matrix->is_expert || matrix->expert < model->shape.n_experts_used;
+        head->bytes += model->weights[i].bytes;
+        head->read_bytes += is_read ? model->weights[i].bytes : 0;
+    }
 }
 
 void weir_bind_mtp(weir_model *model)
@@ -39,6 +43,8 @@ void weir_bind_mtp(weir_model *model)
         b.prefix_layer = layer;
         (void)weir_toml_int(weir_toml_get(table, "hf_layer"), &b.prefix_layer);
     }
+    const char *const next = weir_toml_string(weir_toml_get(table, "next_hidden"), NULL);
+    head->reads_stream = next != NULL && strcmp(next, "before_norm") == 0;
     weir_bind_matrix(&b, "mtp.proj", layer, d, 2 * d, &head->proj);
     weir_bind_vector(&b, "mtp.embed_norm", layer, d, &head->embed_norm);
     weir_bind_vector(&b, "mtp.hidden_norm", layer, d, &head->hidden_norm);
@@ -53,6 +59,6 @@ void weir_bind_mtp(weir_model *model)
         model->n_vectors = n_vectors;
         model->n_expert_arrays = n_arrays;
     }
-    head->bytes = sum_bytes(model, n_matrices);
+    sum_bytes(head, model);
     weir_buffer_free(&b.problems);
 }

@@ -198,13 +198,14 @@ static weir_status plan_layer(
 }
 
 /* Why a layer cannot be a draft head, static text; NULL: it can. */
-static const char *reject_mtp(const weir_model *model, const layer *l)
+static const char *reject_mtp(const weir_model *model, const weir_block_use *mixer)
 {
     const weir_shape *const s = &model->shape;
     const bool is_scaled = model->stream_scale != 1.0f || model->residual_scale != 1.0f ||
                            (s->logit_scale != 0.0 && s->logit_scale != 1.0);
-    if (l->mixer.block->state != NULL || l->mixer.block->kv == NULL) return "it is no attention";
-    if (l->kv.is_shared || l->kv.geometry.window > 0) return "its attention has a window";
+    if (mixer->block->state != NULL || mixer->block->kv == NULL) return "it is no attention";
+    const weir_block_kv kv = mixer->block->kv(s, mixer->options);
+    if (kv.is_shared || kv.geometry.window > 0) return "its attention has a window";
     return is_scaled || s->d_layer_input > 0 ? "the model scales its rows" : NULL;
 }
 
@@ -219,18 +220,20 @@ static weir_status plan_mtp(weir_model *model, weir_error *error)
     if (!model->wants_mtp || name == NULL) return WEIR_OK;
     const weir_container container = weir_tensor_directory_container(model->directory);
     WEIR_TRY(weir_arch_block(model->arch, name, ffn, container, &l->mixer, &l->ffn, error));
+    const char *const why = reject_mtp(model, &l->mixer);
+    if (why != NULL) {
+        (void)snprintf(model->mtp.problem, sizeof model->mtp.problem, "[mtp] block: %s", why);
+        return WEIR_OK;
+    }
     WEIR_TRY(use_block(model, &l->mixer, &l->mixer_weights, error));
     WEIR_TRY(use_block(model, &l->ffn, &l->ffn_weights, error));
     WEIR_TRY(check_mixer(model, &l->mixer, name, error));
     WEIR_TRY(check_shape(model, &l->ffn, "ffn", error));
-    if (l->mixer.block->kv != NULL) l->kv = l->mixer.block->kv(&model->shape, l->mixer.options);
+    l->kv = l->mixer.block->kv(&model->shape, l->mixer.options);
     l->kv.watched = false;
-    l->kv_index = 0;
     l->kv.geometry.first_head = 0;
-    const char *const why = reject_mtp(model, l);
-    model->mtp.is_planned = why == NULL;
-    if (why != NULL)
-        (void)snprintf(model->mtp.problem, sizeof model->mtp.problem, "[mtp] block: %s", why);
+    l->kv_index = 0;
+    model->mtp.is_planned = true;
     count_parameters(model, &l->mixer);
     count_parameters(model, &l->ffn);
     model->max_matrices++;

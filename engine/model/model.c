@@ -220,7 +220,7 @@ const weir_kv_geometry *weir_model_mtp_geometry(const weir_model *model)
 }
 size_t weir_model_draft_bytes(const weir_model *model)
 {
-    return model->mtp.is_there ? model->mtp.bytes + model->output->bytes : 0;
+    return model->mtp.is_there ? model->mtp.read_bytes + model->output->bytes : 0;
 }
 int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
 size_t weir_model_layer_embedding_bytes(const weir_model *model)

@@ -252,9 +252,9 @@ enum { WEIR_MTP_FORMAT = WEIR_KV_F16 };
 /* After a step of a model with a head: the hidden states [rows of the step, d_model] after the last
  * norm; borrowed until the next step. */
 const float *weir_workspace_hidden(const weir_workspace *workspace);
-/* Computes the rows, within the limits of the workspace. Logits [n_logits, n_vocab], and of the same
- * rows the hidden states [n_logits, d_model] with which the next draft goes on, are borrowed until
- * the next call. */
+/* Computes the rows, within the limits of the workspace. Logits [n_logits, n_vocab], and the hidden
+ * states [n_logits, d_model] of the same rows, which the next draft reads, are borrowed until the
+ * next call. */
 WEIR_MUST_CHECK weir_status weir_model_draft(
     const weir_model *model, weir_workspace *workspace, const weir_mtp_batch *batch,
     const float **logits, const float **hidden, weir_error *error

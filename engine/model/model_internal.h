@@ -90,9 +90,11 @@ typedef struct layer {
 /* A head that drafts tokens (mtp.c). Its layer is layers[n_layers], which nothing else counts. */
 typedef struct weir_mtp_head {
     bool is_planned, is_there; /* its layer can be a head; all its tensors are bound */
+    bool reads_stream; /* the next draft reads what its last norm reads, not what that gives */
     const weir_weight *proj; /* [d_model, 2 d_model] */
     const float *embed_norm, *hidden_norm, *norm;
-    size_t first_matrix, first_vector, bytes; /* bytes: of its matrices, which are the last */
+    size_t first_matrix, first_vector; /* its matrices and vectors are the last */
+    size_t bytes, read_bytes; /* of its matrices; of those that one row uses */
     char problem[256]; /* why there is none, although it is wanted; empty: nothing is wrong */
 } weir_mtp_head;
 

@@ -1,9 +1,9 @@
 /* engine/model/mtp.c - the draft head, multi-token prediction (Gloeckle et al. 2024, DeepSeek-V3
- * 2.2): from the hidden state h at a position, after the last norm of the model, and the embedding e
- * of the next token,
+ * 2.2): from the hidden state h at a position, after the last norm of the model, and the embedding
+ * e of the next token,
  *   x = W [norm(e), norm(h)], x += attention(norm(x)), x += ffn(norm(x)), g = norm(x),
- * and output g are the logits of the token after that one. The next draft reads g as h. What it
- * drafts is computed by the model before it counts, so its bits are free. */
+ * and output g are the logits of the token after that one. The next draft reads g as h, or x
+ * ([mtp] next_hidden). The model computes what it drafts before it counts, so its bits are free. */
 #include <string.h>
 
 #include "engine/model/workspace.h"
@@ -76,6 +76,10 @@ weir_status weir_run_mtp(const weir_model *model, weir_workspace *w, const weir_
         memcpy(
             w->gathered + i * d, w->x + batch->logit_rows[i] * d, (size_t)d * sizeof *w->gathered
         );
+    if (model->mtp.reads_stream)
+        weir_stream_copy(
+            model->stream, w->joined, w->gathered, (size_t)(n * d) * sizeof *w->gathered
+        );
     WEIR_TRY(norm(model, w->gathered, d, w->gathered, model->mtp.norm, n));
     return weir_project_logits(model, w, n);
 }
@@ -113,6 +117,6 @@ weir_status weir_model_draft(
     if (status != WEIR_OK)
         return weir_error_set(error, status, "the draft head failed: %s", weir_status_text(status));
     *logits = w->logits;
-    *hidden = w->gathered;
+    *hidden = model->mtp.reads_stream ? w->joined : w->gathered;
     return WEIR_OK;
 }

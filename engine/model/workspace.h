@@ -67,8 +67,8 @@ weir_fill_layer_inputs(const weir_model *model, const weir_workspace *w, const w
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
 WEIR_MUST_CHECK weir_status
 weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch);
-/* forward.c: one layer; *pending (NULL: nothing) has to be added to the residual stream, and becomes
- * what has to be afterwards. */
+/* forward.c: one layer. *pending (NULL: nothing) is what has to be added to the residual stream,
+ * and becomes what has to be afterwards. */
 WEIR_MUST_CHECK weir_status weir_run_layer(
     const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l,
     const float **pending

@@ -272,9 +272,9 @@ static void collect(weir_service *service, int32_t n_items)
     for (int32_t i = 0; i < n_items; i++) {
         choice *const c = service->step.choices[i];
         if (c == NULL || c->is_ended || service->step.items[i].failed || !is_followed(c)) continue;
-        const bool drafts = weir_choice_is_decoding(c);
-        if (drafts && (left <= 0 || wanted_drafts(c) <= 0)) continue;
-        if (!add_rows(m, service->step.runner, c, i) || !drafts) continue;
+        const bool decodes = weir_choice_is_decoding(c);
+        if (decodes && left <= 0) continue;
+        if (!add_rows(m, service->step.runner, c, i) || !decodes || wanted_drafts(c) <= 0) continue;
         left--;
         m->logit_rows[m->n_logits] = m->n_rows - 1;
         m->choices[m->n_logits++] = c;
@@ -301,18 +301,18 @@ int32_t weir_choice_take_drafts(const choice *c, int32_t *out, int32_t most)
     return n;
 }
 
-/* In steps: what drafts cost less what right ones saved. A choice may owe LIMIT; then it makes
- * pauses, which get longer until drafts have paid off. */
+/* In steps: what drafts cost less what right ones saved. A choice that owes more than LIMIT makes a
+ * pause, after which it may owe half as much more; pauses get longer until drafts have paid off. */
 void weir_choice_learn_mtp(choice *c, int32_t n_drafts, int32_t n_accepted)
 {
-    const float limit = 2.0f, row = 0.03f;
+    const float limit = 1.5f, row = 0.03f;
     c->mtp.length = n_accepted == n_drafts ? weir_min_i32(n_drafts + 1, WEIR_MTP_DRAFTS)
                                            : (int32_t)weir_max(n_accepted, 1);
     c->mtp.debt += (c->mtp.cost + row) * (float)n_drafts - (float)n_accepted;
     if (c->mtp.debt < -limit) c->mtp.debt = -limit;
     if (c->mtp.debt < 0.0f) c->mtp.n_pauses = 0;
     if (c->mtp.debt <= limit) return;
-    c->mtp.debt = limit;
+    c->mtp.debt = limit / 2.0f;
     const int32_t shift = weir_min_i32(2 * c->mtp.n_pauses++, 16);
     c->mtp.from = c->n_answer + weir_min_i32(8 << shift, LONGEST_PAUSE);
 }

@@ -76,8 +76,8 @@ WEIR_MUST_CHECK weir_status weir_runner_step(
     weir_runner *runner, weir_batch_item *items, int32_t n_items, const float **logits,
     weir_error *error
 );
-/* After a step of a model with a draft head, until the next: the hidden state at a position that the
- * item computed. Borrowed. */
+/* After a step of a model with a draft head: the hidden state at a position that the item computed;
+ * borrowed until the next step. */
 const float *weir_runner_hidden(
     const weir_runner *runner, const weir_batch_item *item, int32_t position
 );

@@ -275,6 +275,12 @@ TEST_P(ArchFault, IsNamed)
 const char kGguf[] = "\"attention.value_length\" = \"head_dim\"";
 
 const Fault faults[] = {
+    { "HeadBlock", "[layers]", "[mtp]\nblock = \"atn\"\n\n[layers]",
+      "[mtp] unknown block 'atn'; the nearest is 'attn'" },
+    { "HeadKey", "[layers]", "[mtp]\nblock = \"attn\"\nhf_prefx = \"mtp.\"\n\n[layers]",
+      "[mtp] unknown key 'hf_prefx'; the nearest is 'hf_prefix'" },
+    { "HeadHidden", "[layers]", "[mtp]\nblock = \"attn\"\nnext_hidden = \"norm\"\n\n[layers]",
+      "[mtp] next_hidden: must be after_norm or before_norm" },
     { "Table", "[layers]", "[colours]\nred = 1\n\n[layers]", "unknown table [colours]" },
     { "GgufShape", kGguf, "key = \"wheels\"", "unknown shape 'wheels'" },
     { "GgufShapeMissing", kGguf, "key = \"gdn_taps\"", "needs gdn_taps in [shape]" },

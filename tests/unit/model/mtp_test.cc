@@ -123,6 +123,8 @@ void check(const std::string &model, const std::string &golden)
 TEST(Mtp, ComputesWhatTheReferenceDoes)
 {
     check("tests/golden/mtp/tq-mtp", "tests/golden/mtp/tq-mtp/golden.safetensors");
+    check("tests/golden/mtp/deepseek3", "tests/golden/mtp/deepseek3/golden.safetensors");
+    check("tests/golden/mtp/glm4-moe", "tests/golden/mtp/glm4-moe/golden.safetensors");
     check(support::golden("tq/tq-q4_0.gguf"), "tests/golden/mtp/tq-q4_0.safetensors");
 }
 

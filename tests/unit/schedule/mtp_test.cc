@@ -1,4 +1,8 @@
 // Drafts by the model's head: answers have the same bits, whatever becomes of the drafts.
+#include <algorithm>
+#include <map>
+
+#include "engine/schedule/job.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {
@@ -104,7 +108,12 @@ TEST_F(Mtp, SameBitsWithRightDraftsAndOtherSettings)
     check(chain, { "batch.tokens=68" });
 }
 
-TEST_F(Mtp, SameBitsWithWrongDrafts) { check(noise); }
+TEST_F(Mtp, SameBitsWithWrongDrafts)
+{
+    check(noise);
+    check("../mtp/deepseek3");
+    check("../mtp/glm4-moe");
+}
 
 /* In the chain the head is right as long as its rows are those of the sequence. */
 TEST_F(Mtp, RightDraftsSaveSteps)
@@ -121,6 +130,138 @@ TEST_F(Mtp, RightDraftsSaveSteps)
         EXPECT_GT(usage_.n_accepted, 35); /* of 59; none may end a page */
         EXPECT_LT(stats().steps - before, 26 + n / 64);
     }
+}
+
+/* First drafts, by the number of tokens that they follow. */
+using Drafts = std::map<int32_t, int32_t>;
+
+/* Each draft is still there when the token that it guesses is reported. */
+struct Watch {
+    support::Call call;
+    weir_service *service;
+    Drafts seen;
+    Watch(weir_service *s, const std::vector<int32_t> &ids, int n) : call(ids, n), service(s)
+    {
+        call.request.ignore_eos = true;
+        call.request.user = this;
+        call.request.callback = [](void *user, const weir_event *event) {
+            Watch *const w = static_cast<Watch *>(user);
+            const choice *const c = w->service->slots[0].owner;
+            if (event->type == WEIR_EVENT_TOKEN && c->mtp.n > 0 &&
+                c->mtp.at == c->sequence->n_tokens)
+                w->seen[c->mtp.at] = c->mtp.drafts[0];
+            return support::Call::on_event(&w->call, event);
+        };
+    }
+};
+
+/* What the head drafts after `tokens`, by all their rows at once. */
+int32_t draft_after(weir_engine *engine, const std::vector<int32_t> &tokens)
+{
+    weir_error error = {};
+    weir_runner *const runner = weir_engine_runner(engine);
+    const weir_model *const model = weir_engine_model(engine);
+    const size_t d = (size_t)weir_model_shape(model)->d_model,
+                 v = (size_t)weir_model_shape(model)->n_vocab, n = tokens.size() - 1;
+    weir_kv_sequence sequence = {};
+    EXPECT_EQ(
+        weir_kv_sequence_open(
+            &sequence, weir_engine_store(engine), weir_engine_ledger(engine),
+            weir_model_recurrent_bytes(model), &error
+        ),
+        WEIR_OK
+    );
+    std::copy(tokens.begin(), tokens.end(), sequence.tokens);
+    sequence.n_tokens = (int32_t)tokens.size();
+    std::vector<float> states;
+    for (size_t at = 0; at < n;) {
+        weir_batch_item item = {};
+        item.sequence = &sequence;
+        item.n_rows = (int32_t)std::min<size_t>(64, n - at);
+        const float *logits;
+        EXPECT_EQ(weir_runner_step(runner, &item, 1, &logits, &error), WEIR_OK) << error.text;
+        const float *const first = weir_runner_hidden(runner, &item, (int32_t)at);
+        states.insert(states.end(), first, first + (size_t)item.n_rows * d);
+        at += (size_t)item.n_rows;
+    }
+    weir_kv_sequence_close(&sequence);
+    const weir_kv_geometry *const g = weir_model_mtp_geometry(model);
+    const size_t page = (size_t)(64 * 2 * (g->key_dim + g->value_dim)), n_pages = n / 64 + 1;
+    std::vector<char> memory(page * n_pages * (size_t)g->n_heads);
+    std::vector<void *> pages;
+    for (size_t p = 0; p < n_pages * (size_t)g->n_heads; p++)
+        pages.push_back(memory.data() + p * page);
+    int32_t best = 0;
+    for (size_t at = 0; at < n;) {
+        const int32_t rows = (int32_t)std::min<size_t>(64, n - at), last = rows - 1;
+        weir_batch_segment segment = {};
+        segment.n_rows = rows;
+        segment.n_past = (int32_t)at;
+        segment.pages = pages.data();
+        segment.page_stride = (int64_t)n_pages;
+        std::vector<int32_t> positions;
+        std::vector<const float *> hidden;
+        for (size_t r = at; r < at + (size_t)rows; r++)
+            positions.push_back((int32_t)r), hidden.push_back(states.data() + r * d);
+        const weir_mtp_batch batch = {
+            tokens.data() + at + 1, positions.data(), hidden.data(), &segment, &last, rows, 1, 1
+        };
+        const float *logits, *next;
+        EXPECT_EQ(weir_runner_draft(runner, &batch, &logits, &next, &error), WEIR_OK);
+        best = (int32_t)(std::max_element(logits, logits + v) - logits);
+        at += (size_t)rows;
+    }
+    return best;
+}
+
+/* Prompts in one chunk and in several: the head has all rows, each in its place. */
+TEST_F(Mtp, DraftsWhatTheHeadComputesFromAllRows)
+{
+    for (const char *const model : { noise, "../mtp/deepseek3" }) {
+        SCOPED_TRACE(model);
+        const bool has_window = model != noise; /* of 128 tokens */
+        start(model, true, { "kv.reuse=off", has_window ? "model.context=128" : "batch.queue=1" });
+        int n_drafts = 0;
+        for (int n : { 2, 40, 63, 64, 65, 100, 250 }) {
+            if (has_window && n > 100) continue;
+            const auto ids = prompt(n, n);
+            Watch watch(service_, ids, 12);
+            auto tokens = ids;
+            const auto rest = answer(watch.call);
+            tokens.insert(tokens.end(), rest.begin(), rest.end());
+            for (const auto &[at, token] : watch.seen) {
+                SCOPED_TRACE(at);
+                EXPECT_EQ(token, draft_after(engine_, { tokens.begin(), tokens.begin() + at }));
+                n_drafts++;
+            }
+        }
+        EXPECT_GT(n_drafts, 10);
+    }
+}
+
+/* More rows than the head keeps. */
+TEST_F(Mtp, GoesOnInALongAnswer)
+{
+    stop();
+    settings_ = { "speculation.method=ngram", "speculation.match=64", "speculation.mtp=on" };
+    open(chain, 1, nullptr, 2048);
+    support::Call call(text(3, 40), 1500);
+    std::vector<weir_logit_bias> others;
+    for (int32_t id = 64; id < 320; id++) others.push_back({ id, -100 });
+    call.request.sampling.temperature = 1.2f; /* does not repeat itself */
+    call.request.sampling.bias = others.data();
+    call.request.sampling.n_bias = others.size();
+    call.request.ignore_eos = true;
+    const auto drafted = answer(call);
+    EXPECT_GT(usage_.n_accepted, 500);
+    call.release();
+    settings_[2] = "speculation.mtp=off";
+    stop();
+    open(chain, 1, nullptr, 2048);
+    support::Call plain(text(3, 40), 1500);
+    plain.request.sampling = call.request.sampling;
+    plain.request.ignore_eos = true;
+    EXPECT_EQ(answer(plain), drafted);
 }
 
 TEST_F(Mtp, WrongDraftsEnd)
