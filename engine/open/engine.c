@@ -219,12 +219,14 @@ static weir_status make_plan_with_head(
 )
 {
     weir_error ignored = { 0 };
+    const bool full_windows = engine->config.kv.full_windows;
     const bool may_drop = weir_model_mtp_bytes(engine->model) > 0 &&
                           strcmp(engine->config.speculation.mtp, "auto") == 0;
     const weir_status status = make_plan(engine, options, spec, may_drop ? &ignored : error);
     if (!may_drop || status == WEIR_OK) return status;
     if (status != WEIR_EFULL) return weir_error_set(error, status, "%s", ignored.text);
     weir_log(WEIR_LOG_INFO, "the model's draft head is not loaded: it does not fit in memory");
+    engine->config.kv.full_windows = full_windows;
     WEIR_TRY(weir_engine_drop_mtp(engine, error));
     weir_policies_close(&engine->policies);
     WEIR_TRY(lay_out_kv(engine, options, spec, error));

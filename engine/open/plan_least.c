@@ -83,6 +83,8 @@ weir_status weir_plan_read_least(
     if (engine != NULL && config != NULL) {
         *config = *options->config;
         config->memory.host = (int64_t)reading;
+        if (strcmp(config->speculation.mtp, "auto") == 0) /* it fits without the draft head */
+            (void)snprintf(config->speculation.mtp, sizeof config->speculation.mtp, "off");
         engine->with_files = with_files;
         if (weir_engine_read(engine, &tried, &spec, &ignored) == WEIR_OK)
             (void)weir_plan_say_least(engine, &tried, &spec, status, error);

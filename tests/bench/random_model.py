@@ -239,7 +239,22 @@ def mixture(g, size, kind, n_vocab):
     qwen3_layers(g, shape, kind, n_vocab, network)
 
 
-def hybrid(g, size, kind, n_vocab):
+def head(g, shape, kind):
+    """The draft head of Qwen3.5, behind the layers."""
+    hidden, layers, heads, kv_heads, _, ffn = shape
+    p = "blk.%d." % layers
+    for name in ("nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm"):
+        g.vector(p + name + ".weight", near(hidden, 1, 0.02))
+    g.matrix(p + "nextn.eh_proj.weight", hidden, 2 * hidden, kind)
+    g.vector(p + "attn_norm.weight", near(hidden, 1, 0.02))
+    g.vector(p + "post_attention_norm.weight", near(hidden, 1, 0.02))
+    attention(g, p, hidden, heads, kv_heads, HEAD, kind, 2)
+    g.matrix(p + "ffn_gate.weight", ffn, hidden, kind)
+    g.matrix(p + "ffn_up.weight", ffn, hidden, kind)
+    g.matrix(p + "ffn_down.weight", hidden, ffn, kind)
+
+
+def hybrid(g, size, kind, n_vocab, has_head):
     hidden, layers, heads, kv_heads, v_heads, ffn = SIZES[size]
     inner, channels = v_heads * LINEAR_DIM, 2 * K_HEADS * LINEAR_DIM + v_heads * LINEAR_DIM
     g.text("general.architecture", "qwen35")
@@ -248,7 +263,8 @@ def hybrid(g, size, kind, n_vocab):
         g,
         "qwen35",
         (
-            ("block_count", layers),
+            ("block_count", layers + has_head),
+            ("nextn_predict_layers", int(has_head)),
             ("context_length", 262144),
             ("embedding_length", hidden),
             ("feed_forward_length", ffn),
@@ -290,6 +306,8 @@ def hybrid(g, size, kind, n_vocab):
         g.matrix(p + "ffn_gate.weight", ffn, hidden, kind)
         g.matrix(p + "ffn_up.weight", ffn, hidden, kind)
         g.matrix(p + "ffn_down.weight", hidden, ffn, kind)
+    if has_head:
+        head(g, SIZES[size], kind)
 
 
 def windowed(g, size, kind, n_vocab):
@@ -332,6 +350,7 @@ def main():
     parser.add_argument("--size", default="0.8B", choices=[*SIZES, *MIXTURES, *DENSE, *WINDOWED])
     parser.add_argument("--type", default="q8_0", choices=[t for t in TYPES if t != "f32"])
     parser.add_argument("--vocab", type=int)
+    parser.add_argument("--mtp", action="store_true", help="with a draft head (Qwen3.5)")
     args = parser.parse_args()
     g = Gguf()
     if args.size in MIXTURES:
@@ -341,7 +360,7 @@ def main():
     elif args.size in WINDOWED:
         windowed(g, args.size, args.type, args.vocab or 262144)
     else:
-        hybrid(g, args.size, args.type, args.vocab or 248320)
+        hybrid(g, args.size, args.type, args.vocab or 248320, args.mtp)
     g.write(args.out)
 
 
