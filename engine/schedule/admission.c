@@ -292,9 +292,26 @@ static weir_job *pop_job(weir_service *service)
     return job;
 }
 
-void weir_service_admit(weir_service *service)
+void weir_service_end_over(weir_service *service)
 {
     const int64_t now = weir_clock_ns();
+    for (weir_job *job = service->running, *next; job != NULL; job = next) {
+        next = job->next;
+        const bool is_cancelled = atomic_load(&job->is_cancelled);
+        if (!is_cancelled && !is_late(job, now)) continue;
+        if (job->is_in_step && is_cancelled)
+            weir_job_report_end(job, WEIR_FINISH_CANCELED, WEIR_ECANCELED, "cancelled");
+        else if (job->is_in_step)
+            weir_job_report_end(job, WEIR_FINISH_TIMEOUT, WEIR_OK, NULL);
+        else if (is_cancelled)
+            weir_job_finish(job, WEIR_ECANCELED, "cancelled");
+        else
+            weir_job_time_out(job);
+    }
+}
+
+void weir_service_admit(weir_service *service)
+{
     for (weir_job *job = pop_job(service); job != NULL; job = pop_job(service)) {
         if (job->state == JOB_RUNNING)
             start_job(service, job);
@@ -303,12 +320,5 @@ void weir_service_admit(weir_service *service)
         else
             weir_job_time_out(job);
     }
-    for (weir_job *job = service->running, *next; job != NULL; job = next) {
-        next = job->next;
-        if (job->is_in_step) continue;
-        if (atomic_load(&job->is_cancelled))
-            weir_job_finish(job, WEIR_ECANCELED, "cancelled");
-        else if (is_late(job, now))
-            weir_job_time_out(job);
-    }
+    weir_service_end_over(service);
 }

@@ -17,6 +17,7 @@ static void end_callback(weir_job *job)
 
 bool weir_job_emit(weir_job *job, const weir_event *event)
 {
+    if (job->is_reported) return false;
     atomic_store(&job->in_callback, true);
     const bool go_on =
         !atomic_load(&job->is_released) && job->request.callback(job->request.user, event);
@@ -65,6 +66,19 @@ static void unlink_running(weir_service *service, const weir_job *job)
     }
 }
 
+/* The last event. */
+static void emit_done(weir_job *job, weir_status status, const char *message)
+{
+    if (job->prefilled_ns != 0) job->usage.decode_ns = weir_clock_ns() - job->prefilled_ns;
+    (void)weir_job_emit(
+        job, &(weir_event){ .type = WEIR_EVENT_DONE,
+                            .status = status,
+                            .message = message,
+                            .embedding = status == WEIR_OK ? weir_job_embedding(job) : NULL,
+                            .usage = job->usage }
+    );
+}
+
 void weir_job_finish(weir_job *job, weir_status status, const char *message)
 {
     weir_service *const service = job->service;
@@ -76,14 +90,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
         weir_choice_end(&job->choices[i], finish, -1);
     unlink_running(service, job);
     service->has_news = true;
-    const int64_t now = weir_clock_ns();
-    if (job->prefilled_ns != 0) job->usage.decode_ns = now - job->prefilled_ns;
-    const weir_event done = { .type = WEIR_EVENT_DONE,
-                              .status = status,
-                              .message = message,
-                              .embedding = status == WEIR_OK ? weir_job_embedding(job) : NULL,
-                              .usage = job->usage };
-    (void)weir_job_emit(job, &done);
+    emit_done(job, status, message);
     pthread_mutex_lock(&service->lock);
     if (was_admitted) {
         service->n_running--;
@@ -112,6 +119,23 @@ void weir_job_time_out(weir_job *job)
             (void)weir_job_emit(job, &event);
     }
     weir_job_finish(job, WEIR_OK, NULL);
+}
+
+void weir_job_report_end(weir_job *job, weir_finish finish, weir_status status, const char *message)
+{
+    if (job->is_reported) return;
+    for (int32_t i = 0; i < job->request.n_choices; i++) {
+        choice *const c = &job->choices[i];
+        if (c->is_ended) continue;
+        weir_choice_count(c);
+        weir_choice_release_followers(c);
+        (void)weir_job_emit(
+            job,
+            &(weir_event){ .type = WEIR_EVENT_CHOICE, .choice = i, .finish = finish, .token = -1 }
+        );
+    }
+    emit_done(job, status, message);
+    job->is_reported = true;
 }
 
 void weir_job_free(weir_job *job)

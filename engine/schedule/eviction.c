@@ -115,6 +115,8 @@ void weir_choice_count(choice *c)
 {
     weir_service *const service = c->job->service;
     const weir_kv_sequence *const sequence = c->sequence;
+    if (c->is_counted) return;
+    c->is_counted = true;
     const weir_policy_run_count n = weir_runner_count(service->runner, sequence);
     const weir_bank_stats banks =
         weir_runner_bank_stats(service->runner, c->is_torn ? NULL : sequence);

@@ -42,7 +42,8 @@ static void find_leader(choice *c)
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const other = service->slots[i].owner;
         if (other == NULL || other == c || other->is_waiting || other->is_stalled ||
-            other->is_reading || !has_same_salt(c, other) || !is_ahead(other, c) ||
+            other->is_reading || other->job->is_reported || !has_same_salt(c, other) ||
+            !is_ahead(other, c) ||
             !may_share(other, c, (int32_t)weir_max(best, other->sequence->n_computed)))
             continue;
         const int32_t rows = weir_choice_rows_from(other, c, common_tokens(other, c));

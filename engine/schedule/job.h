@@ -56,6 +56,7 @@ typedef struct choice {
     weir_reclaim_need pruning_need;
     int64_t n_pruning_blocks;
     bool is_ended;
+    bool is_counted; /* its rows are in the usage of its job */
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
     bool is_planned, is_skipped; /* in the plan of the next step; cannot be */
@@ -117,6 +118,7 @@ struct weir_job {
     int64_t choice_bytes;
     /* It has an item of a step that runs: nested iterations leave it alone. */
     bool is_in_step;
+    bool is_reported; /* it has sent its last event (weir_job_report_end) */
     bool has_chosen_origin; /* request.cache_salt may be that of an origin since (origins.h) */
     job_embedding *embedding; /* NULL: not asked for */
     weir_usage usage;
@@ -181,7 +183,8 @@ struct weir_service {
     const weir_service_hooks *hooks; /* borrowed; may be NULL */
     weir_origins origins;
     service_step step; /* of this iteration */
-    /* While that waits, the step of a nested iteration, and reversed; no runner: none is nested. */
+    /* While that waits, the step of a nested iteration, and reversed; no runner: none is nested,
+     * and only jobs end. */
     service_step other;
     bool is_nested;
     int32_t n_returning; /* choices that are */
@@ -236,6 +239,11 @@ void weir_job_time_out(weir_job *job);
 void weir_job_finish(weir_job *job, weir_status status, const char *message);
 /* The same for a job with items in the step, of which nothing more is taken. */
 void weir_job_fail_in_step(weir_job *job, int32_t n_items, weir_status status, const char *message);
+/* Of a job with items in a step that waits: sends the events of its end. The job ends after the
+ * step, which writes to what it holds. */
+void weir_job_report_end(
+    weir_job *job, weir_finish finish, weir_status status, const char *message
+);
 void weir_job_free(weir_job *job);
 
 /* speculation.c: drafts of the next tokens. */
@@ -339,7 +347,7 @@ WEIR_MUST_CHECK weir_status weir_job_open_policy_run(weir_job *job, weir_error *
 void weir_choice_watch(choice *c);
 /* Sets the eviction counts of the sequence that it continues, or zero. */
 void weir_choice_count_before(choice *c);
-/* Called when its sequence ends: adds its row counts to the usage. */
+/* Called when its sequence ends: adds its row counts to the usage. Idempotent. */
 void weir_choice_count(choice *c);
 
 /* pruning.c: applying them. */
@@ -374,6 +382,9 @@ void weir_service_post_call(weir_service *service, service_call *call);
  * and row_peak of a job whose policy is open. */
 WEIR_MUST_CHECK weir_status weir_job_check_memory(weir_job *job, weir_error *error);
 void weir_service_admit(weir_service *service);
+/* Ends running jobs that are cancelled or late, those in a step that waits only for their
+ * clients. */
+void weir_service_end_over(weir_service *service);
 /* In order, while all their rows and one more page fit. */
 void weir_service_resume_stalled(weir_service *service);
 /* Starts the choices whose state has been read. */

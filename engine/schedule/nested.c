@@ -1,5 +1,6 @@
 /* engine/schedule/nested.c - steps of sequences with blocks in the lower tier, and iterations of
  * all others within them, while they wait for a block (docs/decisions/0065-cold-batches.md). */
+#include "engine/base/clock.h"
 #include "engine/kv/tiers/residency.h"
 #include "engine/schedule/job.h"
 
@@ -65,6 +66,32 @@ static void end(weir_service *service)
     }
 }
 
+/* Lock held. Without a nested runner calls and new jobs wait for the step. */
+static void sleep_in_step(weir_service *service, int64_t serial)
+{
+    enum { LOOK_AGAIN_NS = 10000000 };
+    if (service->other.runner != NULL) {
+        weir_service_sleep(service, serial);
+    } else if (!service->is_stopping && !service->has_moved) {
+        const struct timespec until = weir_clock_after(CLOCK_REALTIME, LOOK_AGAIN_NS);
+        (void)pthread_cond_timedwait(&service->work, &service->lock, &until);
+    }
+    service->has_moved = false;
+}
+
+/* Returns false if no sequence could be computed. */
+static bool iterate(weir_service *service)
+{
+    if (service->other.runner == NULL) {
+        weir_service_end_over(service);
+        return false;
+    }
+    begin(service);
+    const bool has_stepped = weir_service_iterate(service, false);
+    end(service);
+    return has_stepped;
+}
+
 bool weir_service_iterate_nested(void *user)
 {
     weir_service *const service = user;
@@ -74,13 +101,10 @@ bool weir_service_iterate_nested(void *user)
     const bool stops = service->is_stopping;
     pthread_mutex_unlock(&service->lock);
     if (stops) return false;
-    begin(service);
-    const bool has_stepped = weir_service_iterate(service, false);
-    end(service);
+    const bool has_stepped = iterate(service);
     if (has_stepped || !service->sleeps) return has_stepped;
     pthread_mutex_lock(&service->lock);
-    weir_service_sleep(service, serial);
-    service->has_moved = false;
+    sleep_in_step(service, serial);
     pthread_mutex_unlock(&service->lock);
     weir_step_times_resume(&service->times);
     return true;

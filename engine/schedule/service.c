@@ -250,8 +250,10 @@ static bool release_saved(void *user)
 
 static void share_steps(weir_service *service)
 {
-    weir_runner_share(service->other.runner, &service->holders);
-    weir_runner_measure(service->other.runner, &service->times);
+    if (service->other.runner != NULL) {
+        weir_runner_share(service->other.runner, &service->holders);
+        weir_runner_measure(service->other.runner, &service->times);
+    }
     weir_runner_run_others(service->runner, weir_service_iterate_nested, note_move, service);
 }
 
@@ -304,7 +306,7 @@ weir_status weir_service_open(
                                           .counts = service->reclaimed };
     if (status == WEIR_OK) weir_runner_share(parts->runner, &service->holders);
     if (status == WEIR_OK) weir_runner_measure(parts->runner, &service->times);
-    if (status == WEIR_OK && parts->nested != NULL) share_steps(service);
+    if (status == WEIR_OK) share_steps(service);
     if (status == WEIR_OK) listen_to_moves(service, note_move);
     if (status == WEIR_OK)
         weir_service_publish(service); /* free pages are published before the first step */

@@ -190,7 +190,8 @@ static void finish_ended_jobs(weir_service *service)
 {
     for (weir_job *job = service->running, *next; job != NULL; job = next) {
         next = job->next;
-        if (job->n_ended == job->request.n_choices) weir_job_finish(job, WEIR_OK, NULL);
+        const bool is_over = job->is_reported && !job->is_in_step;
+        if (is_over || job->n_ended == job->request.n_choices) weir_job_finish(job, WEIR_OK, NULL);
     }
 }
 
@@ -284,7 +285,8 @@ static bool take_step(weir_service *service, weir_step_kind kind, int32_t *n_lef
     weir_step_times_add(&service->times, WEIR_STEP_SAMPLE);
     for (int32_t i = 0; i < n_items; i++) {
         choice *const c = service->step.choices[i];
-        if (c != NULL && !c->is_ended) take_result(service, c, &service->step.items[i], logits);
+        if (c != NULL && !c->is_ended && !c->job->is_reported)
+            take_result(service, c, &service->step.items[i], logits);
     }
     weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_follow_step(service, n_items);

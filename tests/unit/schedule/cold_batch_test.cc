@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "engine/base/clock.h"
 #include "engine/schedule/job.h"
 
 namespace {
@@ -27,12 +28,15 @@ class ColdBatch : public Tiers {
         want_short_ = run(short_, GOES_ON);
         want_other_ = run(other_, ANSWER);
     }
-    /* A request whose step waits for a disk that hangs, with memory for others. */
-    void hang(const std::string &model)
+    /* A request whose step waits for a disk that hangs, with memory for others. timeout_ns 0: it
+     * has none. */
+    void hang(const std::string &model, int64_t timeout_ns = 0)
     {
         disk_.is_open = disk_.is_reached = false;
         start(model, 16, 60, "kv.tiers.hot=1", { "batch.max_sequences=3", format_ });
         cold_ = std::make_unique<Call>(long_, LONG_ANSWER);
+        cold_->request.cache_prompt = true;
+        if (timeout_ns > 0) cold_->request.deadline_ns = weir_clock_ns() + timeout_ns;
         ASSERT_EQ(cold_->submit(service_, &error_), WEIR_OK) << error_.text;
         bool hangs = false;
         while (!hangs && !is_done()) {
@@ -79,10 +83,28 @@ class ColdBatch : public Tiers {
     void open_disk()
     {
         EXPECT_FALSE(disk_.was_late) << "others waited for the disk";
-        EXPECT_FALSE(is_done());
         support::all_reads_gate = nullptr;
         disk_.open();
         cold_->wait();
+    }
+    /* The request that waits ends with the disk still hanging; what it took is freed after. */
+    void expect_end(int64_t since_ns, weir_status status, weir_finish finish)
+    {
+        enum { BOUND_NS = 100000000, BUSY = 20 }; /* other programs may take the processor */
+        cold_->wait();
+        EXPECT_LT(weir_clock_ns() - since_ns, int64_t{ BUSY } * BOUND_NS);
+        EXPECT_EQ(cold_->status, status) << cold_->message;
+        EXPECT_EQ(cold_->finish[0], finish);
+        EXPECT_EQ(cold_->usage.n_answer, (int32_t)cold_->tokens[0].size());
+        EXPECT_GE(cold_->usage.n_rows, 1100) << "of its rows when it ended";
+        EXPECT_EQ(stats().running, 1) << "the step writes to what it holds";
+        EXPECT_EQ(go_on(short_, GOES_ON), want_short_);
+        open_disk();
+        while (stats().running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_EQ(cold_->events_after_done, 0);
+        EXPECT_EQ(run(long_, LONG_ANSWER), want_long_) << "also from what is cached of it";
+        expect_within();
+        EXPECT_EQ(pages_used_when_idle(), 0);
     }
     std::string format_ = "kv.format=f32";
     std::vector<int32_t> long_, short_, other_, want_long_, want_short_, want_other_;
@@ -99,6 +121,7 @@ TEST_F(ColdBatch, OthersGoOnWhileItWaits)
         hang(is_rotated ? "qwen3" : model);
         EXPECT_EQ(go_on(short_, GOES_ON), want_short_) << model;
         EXPECT_EQ(go_on(other_, ANSWER), want_other_) << model;
+        EXPECT_FALSE(is_done());
         open_disk();
         EXPECT_EQ(cold_->status, WEIR_OK) << cold_->message;
         EXPECT_EQ(cold_->tokens[0], want_long_) << model;
@@ -106,6 +129,51 @@ TEST_F(ColdBatch, OthersGoOnWhileItWaits)
         expect_within();
         EXPECT_EQ(pages_used_when_idle(), 0);
     }
+}
+
+/* The time of the request that waits passes. */
+TEST_F(ColdBatch, ATimeoutEndsIt)
+{
+    learn("qwen3");
+    hang("qwen3", 2000000000);
+    EXPECT_FALSE(is_done());
+    expect_end(cold_->request.deadline_ns, WEIR_OK, WEIR_FINISH_TIMEOUT);
+    cold_->release();
+}
+
+/* Its client leaves; it may release the job at once. */
+TEST_F(ColdBatch, ACancelEndsIt)
+{
+    learn("qwen3");
+    for (const bool is_released : { false, true }) {
+        hang("qwen3");
+        const int64_t now = weir_clock_ns();
+        weir_job_cancel(cold_->job);
+        if (!is_released) {
+            expect_end(now, WEIR_ECANCELED, WEIR_FINISH_CANCELED);
+            cold_->release();
+            continue;
+        }
+        cold_->release();
+        EXPECT_EQ(go_on(short_, GOES_ON), want_short_);
+        support::all_reads_gate = nullptr;
+        disk_.open();
+        while (stats().running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_EQ(run(long_, LONG_ANSWER), want_long_);
+        expect_within();
+        EXPECT_EQ(pages_used_when_idle(), 0);
+    }
+}
+
+/* What begins like a request that waits does not wait for it once its client has left. */
+TEST_F(ColdBatch, AFollowerGoesOnWithoutIt)
+{
+    learn("qwen3");
+    hang("qwen3");
+    weir_job_cancel(cold_->job);
+    cold_->wait();
+    EXPECT_EQ(go_on(std::vector<int32_t>(long_.begin(), long_.begin() + 40), 2).size(), 2u);
+    open_disk();
 }
 
 /* A request that runs, and the one that waits, are cancelled. */
@@ -137,6 +205,7 @@ TEST_F(ColdBatch, AReadThatFailsIsItsOwn)
     Call runs(short_, GOES_ON);
     ASSERT_EQ(runs.submit(service_, &error_), WEIR_OK) << error_.text;
     EXPECT_EQ(go_on(other_, ANSWER), want_other_);
+    EXPECT_FALSE(is_done());
     reads_fail = true;
     open_disk();
     EXPECT_EQ(cold_->status, WEIR_EIO);

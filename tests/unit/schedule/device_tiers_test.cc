@@ -1,6 +1,9 @@
 // KV pages that a device has no room for: on the host and on disk below it, the answers are those
 // of memory for all, bit for bit.
+#include "engine/base/clock.h"
+#include "engine/engine_parts.h"
 #include "engine/kv/tiers/residency.h"
+#include "tests/unit/kv/read_gate.h"
 #include "tests/unit/schedule/small_memory.h"
 
 namespace {
@@ -108,6 +111,49 @@ TEST_F(BelowADevice, TwoAtOnceAndThoseThatAreKept)
     EXPECT_GE(usage_.n_cached, 1400) << usage_.reuse;
     EXPECT_EQ(stats().dropped_tokens, 0);
     expect_within();
+}
+
+support::Gate disk;
+
+ssize_t gated_read(int fd, void *bytes, size_t n, off_t at)
+{
+    support::pass(support::all_reads_gate);
+    return pread(fd, bytes, n, at);
+}
+
+/* Its step waits for a disk that hangs; on a device no others run within it. */
+TEST_F(BelowADevice, ATimeoutReachesAStepThatWaits)
+{
+    enum { ANSWER = 200 };
+    const auto tokens = prompt(1, 1500), other = prompt(2, 20);
+    start("qwen3", 0);
+    const auto want = run(tokens, ANSWER), want_other = run(other);
+    for (const bool is_cancelled : { false, true }) {
+        start("qwen3", 12, 0, 60);
+        const weir_lower_tier_io io = { nullptr, gated_read, nullptr, nullptr };
+        weir_lower_tier_set_io(weir_kv_store_lower_tier(weir_engine_store(engine_)), &io);
+        disk.is_open = disk.is_reached = false;
+        Call waits(tokens, ANSWER), late(other, 12);
+        if (!is_cancelled) waits.request.deadline_ns = weir_clock_ns() + 2000000000;
+        ASSERT_EQ(waits.submit(service_, &error_), WEIR_OK) << error_.text;
+        support::all_reads_gate = &disk;
+        EXPECT_TRUE(disk.wait_until_reached());
+        if (is_cancelled) weir_job_cancel(waits.job);
+        waits.wait();
+        EXPECT_FALSE(disk.was_late) << "it waited for the disk";
+        EXPECT_EQ(waits.status, is_cancelled ? WEIR_ECANCELED : WEIR_OK) << waits.message;
+        EXPECT_EQ(waits.finish[0], is_cancelled ? WEIR_FINISH_CANCELED : WEIR_FINISH_TIMEOUT);
+        ASSERT_EQ(late.submit(service_, &error_), WEIR_OK) << error_.text;
+        support::all_reads_gate = nullptr;
+        disk.open();
+        late.wait();
+        EXPECT_EQ(late.tokens[0], want_other);
+        EXPECT_EQ(run(tokens, ANSWER), want);
+        late.release();
+        waits.release();
+        EXPECT_EQ(waits.events_after_done, 0);
+        expect_within();
+    }
 }
 
 TEST_F(BelowADevice, PoliciesAndSessions)

@@ -7,10 +7,6 @@
 
 namespace sim {
 
-const char *const feature_names[kFeatures] = { "disk",     "faults",     "stalls",  "cancels",
-                                               "timeouts", "priorities", "choices", "sharing",
-                                               "failures", "policies" };
-
 void Counts::add(const Counts &other)
 {
     const auto *const from = reinterpret_cast<const int64_t *>(&other);
@@ -18,19 +14,10 @@ void Counts::add(const Counts &other)
     for (size_t i = 0; i < sizeof *this / sizeof *to; i++) to[i] += from[i];
 }
 
-std::string print_features(unsigned features)
-{
-    std::string out;
-    for (size_t i = 0; i < kFeatures; i++)
-        if ((features >> i & 1) != 0)
-            out += (out.empty() ? "" : ",") + std::string(feature_names[i]);
-    return out;
-}
-
 class Schedule {
   public:
     Schedule(const World &world, uint64_t seed, const Limits &limits, bool with_log)
-        : seed_(seed), limits_(limits), random_(seed), with_log_(with_log),
+        : seed_(seed), limits_(limits), random_(seed), leaving_(~seed), with_log_(with_log),
           setup_(setup_of(seed, (limits.features & DISK) != 0, limits.prunes)),
           n_jobs_(std::min(limits.n_jobs, 4 + static_cast<int>(seed % 13)))
     {
@@ -297,7 +284,26 @@ class Schedule {
     {
         Schedule *const self = static_cast<Schedule *>(user);
         self->counts_.step_waits++;
-        self->fail(check_step_wait(self->view()));
+        const View now = self->view();
+        self->fail(check_step_wait(now));
+        self->leave(now);
+    }
+    // Of those in a step that waits. When it waits again they have their last event.
+    void leave(const View &now)
+    {
+        for (const auto &job : jobs_) {
+            const bool is_over = job->cancel_iteration >= 0 ||
+                                 (job->deadline_ns > 0 && job->deadline_ns <= sim_clock_ns());
+            if (job->job != nullptr && !job->is_done && is_over)
+                fail(job->name() + " is over, and waits with a step");
+        }
+        if (!has(LEAVES) || !leaving_.one_in(100)) return;
+        for (const sim_choice &c : now) {
+            if (!c.is_in_step || request_of(c)->is_done) continue;
+            counts_.left++;
+            cancel(request_of(c));
+            return;
+        }
     }
 
     // ---- an iteration ---------------------------------------------------------------------------
@@ -445,7 +451,7 @@ class Schedule {
 
     uint64_t seed_;
     Limits limits_;
-    Random random_;
+    Random random_, leaving_;
     bool with_log_;
     Setup setup_;
     int n_jobs_;
@@ -464,26 +470,6 @@ class Schedule {
 Result run_schedule(const World &world, uint64_t seed, const Limits &limits, bool with_log)
 {
     return Schedule(world, seed, limits, with_log).run();
-}
-
-Limits shrink(const World &world, uint64_t seed, bool prunes)
-{
-    Limits least;
-    least.prunes = prunes;
-    const auto fails = [&](const Limits &limits) {
-        return !run_schedule(world, seed, limits, false).problem.empty();
-    };
-    for (size_t i = 0; i < kFeatures; i++) {
-        Limits without = least;
-        without.features &= ~(1u << i);
-        if (fails(without)) least = without;
-    }
-    for (int n = 1; n < 17; n++) {
-        Limits fewer = least;
-        fewer.n_jobs = n;
-        if (fails(fewer)) return fewer;
-    }
-    return least;
 }
 
 } // namespace sim

@@ -15,7 +15,8 @@
  *            no sequence without blocks on disk could go on
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
  *            within `patience` iterations; recomputing is no progress
- * Ends       a cancelled or late job ends in two iterations, all jobs end for the right reason
+ * Ends       a cancelled or late job ends in two iterations, and has sent its last event before a
+ *            step waits again; all jobs end for the right reason
  * Bytes      sim_audit */
 #pragma once
 #include <map>
@@ -37,9 +38,10 @@ enum Feature : unsigned {
     SHARING = 128, /* sequences that begin alike */
     FAILURES = 256, /* of the forward pass */
     POLICIES = 512, /* that drop rows */
-    ALL = 1023
+    LEAVES = 1024, /* clients of a step that waits do */
+    ALL = 2047
 };
-constexpr size_t kFeatures = 10;
+constexpr size_t kFeatures = 11;
 extern const char *const feature_names[kFeatures];
 
 struct Limits {
@@ -54,7 +56,7 @@ struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
         states_back, evicted_tokens, stalled, pruning, holes, lack_rows, step_waits, nested,
-        drafted, accepted;
+        drafted, accepted, left;
     void add(const Counts &other);
 };
 

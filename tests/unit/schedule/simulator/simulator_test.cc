@@ -133,6 +133,7 @@ TEST_F(Simulator, Schedules)
     print("tokens evicted", sum.evicted_tokens);
     print("steps that wait", sum.step_waits);
     print("steps within them", sum.nested);
+    print("clients that left them", sum.left);
     print("tokens drafted", sum.drafted);
     print("accepted", sum.accepted);
     (void)printf("seeds %lld ...\n", static_cast<long long>(first));
@@ -140,14 +141,29 @@ TEST_F(Simulator, Schedules)
         EXPECT_NE(getenv("WEIR_SIMULATOR_SECONDS"), nullptr) << "not all schedules ran";
     if (n_run < 2000 || limits.prunes || limits.features != sim::ALL) return;
     // What the schedules are about happened.
-    for (const int64_t count : { sum.gaps,           sum.stalled,         sum.pruning,
-                                 sum.refused,        sum.cancelled,       sum.late,
-                                 sum.failed,         sum.preemptions,     sum.cached_tokens,
-                                 sum.followed,       sum.faults,          sum.demoted_bytes,
-                                 sum.promoted_bytes, sum.cold_bytes_read, sum.holes,
-                                 sum.states_out,     sum.states_back,     sum.evicted_tokens,
-                                 sum.step_waits,     sum.nested,          sum.drafted,
-                                 sum.accepted })
+    for (const int64_t count : { sum.gaps,
+                                 sum.stalled,
+                                 sum.pruning,
+                                 sum.refused,
+                                 sum.cancelled,
+                                 sum.late,
+                                 sum.failed,
+                                 sum.preemptions,
+                                 sum.cached_tokens,
+                                 sum.followed,
+                                 sum.faults,
+                                 sum.demoted_bytes,
+                                 sum.promoted_bytes,
+                                 sum.cold_bytes_read,
+                                 sum.holes,
+                                 sum.states_out,
+                                 sum.states_back,
+                                 sum.evicted_tokens,
+                                 sum.step_waits,
+                                 sum.nested,
+                                 sum.drafted,
+                                 sum.accepted,
+                                 sum.left })
         EXPECT_GT(count, 10);
 }
 
