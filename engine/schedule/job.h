@@ -40,6 +40,9 @@ typedef struct choice_mtp {
     float debt, cost; /* in steps; cost: of one draft */
 } choice_mtp;
 
+/* To memory for the next step (step_memory.c); NONE: it asks for none, or there is enough. */
+typedef enum choice_claim { CLAIM_NONE, CLAIM_OPEN, CLAIM_MET, CLAIM_WAITS } choice_claim;
+
 typedef struct choice {
     weir_job *job;
     weir_kv_sequence *sequence; /* NULL while queued and after the end */
@@ -67,7 +70,7 @@ typedef struct choice {
     /* The block that its next rows begin in is in the lower tier, and not being read yet. */
     bool is_returning;
     int32_t item; /* its place in the plan */
-    uint8_t claim; /* to memory for the next step (step_memory.c) */
+    choice_claim claim;
     /* Running and ahead: computes its first n_followed tokens for this one, too. NULL: none. */
     struct choice *leader;
     int32_t n_followed;

@@ -84,29 +84,35 @@ static int32_t policy_piece(
 }
 
 /* ---- rows that cost more --------------------------------------------------------------------- */
-/* Past rows that count. */
-static int64_t depth_of(const step_plan *plan, const choice *c)
+/* What a row after `past` others costs is num / den rows at the beginning of a prompt: there
+ * attention costs past / even_depth of what all else does. While nobody decodes, a row costs twice
+ * as much in any case, and the budget is twice as large: a piece is whole up to even_depth. */
+typedef struct price {
+    int64_t num, den;
+} price;
+
+static price price_of(const step_plan *plan, const choice *c)
 {
-    const bool counts =
-        plan->others_decode && plan->service->even_depth > 0 && c->sequence->policy_run == NULL;
-    return counts ? c->sequence->table.n_rows : 0;
+    const int64_t even = plan->service->even_depth, past = c->sequence->table.n_rows,
+                  least = plan->others_decode || plan->service->is_nested ? even : 2 * even;
+    if (even <= 0 || c->sequence->policy_run != NULL) return (price){ 1, 1 };
+    return (price){ weir_max(even + past, least), least };
 }
 
 /* Rows of the choice that cost as much as `rows` at the beginning of a prompt, but some in any
  * case. */
 static int32_t rows_for(const step_plan *plan, const choice *c, int32_t rows)
 {
-    const int64_t depth = depth_of(plan, c), even = plan->service->even_depth,
-                  least = weir_max(TILE_ROWS, plan->service->block_rows);
-    return depth > 0 ? (int32_t)weir_min(rows, weir_max(rows * even / (even + depth), least))
-                     : rows;
+    const price price = price_of(plan, c);
+    const int64_t least = weir_max(TILE_ROWS, plan->service->block_rows);
+    return (int32_t)weir_min(rows, weir_max(rows * price.den / price.num, least));
 }
 
 /* The reverse. */
 static int64_t cost_of(const step_plan *plan, const choice *c, int32_t rows)
 {
-    const int64_t depth = depth_of(plan, c);
-    return depth > 0 ? rows + rows * depth / plan->service->even_depth : rows;
+    const price price = price_of(plan, c);
+    return rows * price.num / price.den;
 }
 
 /* The rows of the choice in this step, at most `rows` unless it is the first; 0: none fit. */
@@ -205,6 +211,7 @@ int32_t weir_service_plan(weir_service *service)
         choice *const c = service->slots[i].owner;
         if (c == NULL || c->job->is_in_step) continue;
         c->is_planned = c->is_overlooked = c->goes_first = c->is_returning = false;
+        c->claim = CLAIM_NONE;
         c->is_skipped = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
         if (can_run(c) && !c->is_skipped && weir_choice_is_decoding(c)) {
             add_item(&plan, c, 1 + c->n_redo);

@@ -5,8 +5,6 @@
 #include "engine/schedule/job.h"
 #include "kernels/abi/minmax.h"
 
-enum { CLAIM_NONE, CLAIM_OPEN, CLAIM_MET, CLAIM_WAITS };
-
 /* ---- what is needed -------------------------------------------------------------------------- */
 /* New pages, and copies of shared ones that it writes to. */
 static weir_kv_pages pages_of(const weir_service *service, int32_t item)

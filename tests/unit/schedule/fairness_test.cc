@@ -65,6 +65,9 @@ TEST_F(Fairness, LongPromptsAreNotStarved)
     for (const Mix &mix : mixes) {
         SCOPED_TRACE(mix.name);
         open("qwen3", 4, nullptr, 2048, 8);
+        weir_service_call(
+            service_, [](weir_service *service, void *) { service->even_depth = 0; }, nullptr
+        ); /* pieces are as long as the chunk */
         Call alone(prompt(4, 1024), 8);
         ask(&alone.request, mix.long_policy, mix.long_scores);
         const auto expected = answer(alone);
@@ -189,6 +192,88 @@ TEST_F(Fairness, WhatFitsPassesWhatDoesNot)
     EXPECT_EQ(running.call.tokens[0].size(), 300u);
     EXPECT_EQ(long_one.call.status, WEIR_OK) << long_one.call.message;
     shorts.clear();
+}
+
+/* Hooks that count the rows of each step. */
+struct Rows {
+    weir_service *service;
+    const weir_service_hooks *before = nullptr;
+    weir_service_hooks hooks = {};
+    int64_t even_depth; /* of the service from now on */
+    int64_t sum = 0;
+    std::vector<int64_t> of_steps;
+    Rows(weir_service *s, int64_t even) : service(s), even_depth(even)
+    {
+        hooks.user = this;
+        hooks.after_step = [](void *user) { static_cast<Rows *>(user)->note(); };
+        hooks.count = [](const void *, weir_service_stats *) {};
+        hooks.held = [](const void *) { return weir_kv_pages{}; };
+        hooks.release = [](void *) { return false; };
+        weir_service_call(
+            service,
+            [](weir_service *of, void *user) {
+                Rows *const self = static_cast<Rows *>(user);
+                self->before = of->hooks;
+                self->sum = of->stats.batch_rows;
+                of->hooks = &self->hooks;
+                of->even_depth = self->even_depth;
+            },
+            this
+        );
+    }
+    ~Rows()
+    {
+        weir_service_call(
+            service,
+            [](weir_service *of, void *user) { of->hooks = static_cast<Rows *>(user)->before; },
+            this
+        );
+    }
+    void note()
+    {
+        const int64_t rows = service->stats.batch_rows - sum;
+        if (rows > 0) of_steps.push_back(rows);
+        sum += rows;
+    }
+};
+
+/* While nobody decodes, too: a piece costs no more deep in a prompt than where attention costs as
+ * much as all else, up to where it is whole. Answers have the same bits. */
+TEST_F(Fairness, APieceCostsAsMuchDeepInAPrompt)
+{
+    enum { PROMPT = 1900, CHUNK = 256, LEAST = 32, ANSWER = 4 };
+    for (const char *const model : { "qwen3", "tq" }) {
+        open(model, 2, nullptr, 2048, 0, { "batch.chunk=256" });
+        std::vector<int32_t> want;
+        std::vector<float> logprobs;
+        for (const int64_t even : { 0, 1900, 150, 20 }) {
+            Call call(prompt(1, PROMPT), ANSWER);
+            call.request.want_logprobs = true;
+            std::vector<int64_t> rows;
+            {
+                Rows watch(service_, even);
+                const auto tokens = answer(call);
+                if (want.empty()) want = tokens, logprobs = call.logprobs[0];
+                EXPECT_EQ(tokens, want) << even;
+                EXPECT_EQ(call.logprobs[0], logprobs) << even;
+                weir_service_call(service_, [](weir_service *, void *) {}, nullptr);
+                rows = watch.of_steps;
+            }
+            const size_t whole = (PROMPT + CHUNK - 1) / CHUNK + ANSWER - 1;
+            if (even == 0 || even == PROMPT) EXPECT_EQ(rows.size(), whole) << even;
+            int64_t past = 0, n_less = 0;
+            for (const int64_t n : rows) {
+                const int64_t costs = std::max(2 * even, even + past) * n;
+                if (even > 0) EXPECT_TRUE(n <= LEAST || costs <= 2 * even * CHUNK) << even;
+                if (even > 0 && past <= even && past + n < PROMPT) EXPECT_EQ(n, CHUNK) << past;
+                n_less += n < CHUNK && n > LEAST;
+                past += n;
+            }
+            if (even == 150) EXPECT_GT(n_less, 2) << "pieces get shorter";
+            call.release();
+        }
+        stop();
+    }
 }
 
 /* Hooks that hold what is missing, and see whether others can look at the service meanwhile. */

@@ -7,6 +7,7 @@
 
 #include "engine/engine_parts.h"
 #include "engine/kv/tiers/residency.h"
+#include "engine/schedule/job.h"
 #include "tests/unit/kv/read_gate.h"
 #include "tests/unit/schedule/small_memory.h"
 
@@ -87,6 +88,10 @@ class Tiers : public support::SmallMemory {
             configure(settings);
         }
         open_configured();
+        /* Pieces of prompts are whole at any depth, so as many blocks leave ahead of each. */
+        weir_service_call(
+            service_, [](weir_service *service, void *) { service->even_depth = 0; }, nullptr
+        );
         store_ = weir_engine_store(engine_);
         if (in_memory == 0) return;
         EXPECT_EQ(

@@ -78,6 +78,7 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
            .lacks_rows = c->n_pruning_blocks > 0,
            .is_last_cold = is_last_cold(service->store, &c->sequence->table),
            .needs_page = needs_page(service->store, c->sequence, 1 + c->n_redo),
+           .lacks_memory = c->claim == CLAIM_WAITS,
            .is_cold = weir_kv_table_cold_blocks(&c->sequence->table, service->store) > 0,
            .is_in_step = c->job->is_in_step,
            .step_rows = step_rows(service, c),

@@ -21,6 +21,7 @@ typedef struct sim_choice {
     bool lacks_rows; /* the rows that its policy keeps wait for memory */
     bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
     bool needs_page; /* its next row does: a new one, or a copy of a shared one */
+    bool lacks_memory; /* it was planned, and left out for that */
     bool is_cold; /* some of its blocks are on disk */
     bool is_in_step; /* its request has an item of the one that runs */
     int32_t step_rows; /* in the last step */

@@ -37,12 +37,12 @@ bool can_run(const sim_choice &c)
     return !c.is_waiting && !c.is_stalled && !c.is_reading && !c.is_pruning;
 }
 
-/* It could have been in the iteration's step, and lacked memory, or, as a prompt, did not fit in
- * it. */
+/* It could have been in the iteration's step, and lacked memory; a prompt may not fit in it. */
 bool is_stalled(const sim_choice &past, const sim_choice &now, int64_t iteration)
 {
-    return can_run(past) && can_run(now) && now.leader < 0 && !past.is_last_cold &&
-           !now.is_last_cold && now.n_computed == past.n_computed && now.step_rows == 0 &&
+    return (now.is_decoding || now.lacks_memory) && can_run(past) && can_run(now) &&
+           now.leader < 0 && !past.is_last_cold && !now.is_last_cold &&
+           now.n_computed == past.n_computed && now.step_rows == 0 &&
            answer_of(now).token_iteration != iteration;
 }
 
@@ -209,6 +209,32 @@ std::string check_pruned(const View &before, const View &after, int64_t *n_two)
             return name_of(*first) + " waits for memory for the rows that stay, and " +
                    name_of(other) + ", which goes after it, got some";
     return "";
+}
+
+std::string check_cost(const View &before, const View &after, const Setup &setup)
+{
+    enum { LEAST = 32, BUSY = 128 }; /* rows of a piece in any case; of a step by default */
+    const auto decodes = [&](const sim_choice &c) {
+        const sim_choice *const past = find(before, c);
+        return past != nullptr && past->is_decoding && c.step_rows > 0;
+    };
+    const bool is_busy = std::any_of(after.begin(), after.end(), decodes);
+    const int64_t even = setup.even_depth, busy = setup.mixed_chunk > 0 ? setup.mixed_chunk : BUSY,
+                  most = is_busy ? std::min<int64_t>(busy, setup.chunk) : setup.chunk;
+    int64_t sum = 0, least = 0;
+    for (const sim_choice &c : after) {
+        if (c.step_rows == 0 || decodes(c)) continue;
+        if (request_of(c)->policy != nullptr) return "";
+        const int64_t past = std::max(c.n_computed - c.step_rows, 0),
+                      unit = is_busy ? even : 2 * even,
+                      cost =
+                          even > 0 ? c.step_rows * std::max(even + past, unit) / unit : c.step_rows;
+        sum += cost;
+        if (c.step_rows <= LEAST) least = std::max(least, cost);
+    }
+    return sum > most + least
+               ? "prompt rows cost " + std::to_string(sum) + " of " + std::to_string(most)
+               : "";
 }
 
 std::string check_step_wait(const View &now)

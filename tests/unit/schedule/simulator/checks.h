@@ -43,6 +43,8 @@ std::string check_memory(
 /* While the rows that the policy of a choice keeps wait for memory, no choice behind it begins a
  * block. Counts iterations in which two wait. */
 std::string check_pruned(const View &before, const View &after, int64_t *n_two);
+/* Of an iteration with one step: prompt rows cost no more than a chunk, whatever their depth. */
+std::string check_cost(const View &before, const View &after, const Setup &setup);
 /* Each sequence gets further. Counts iterations in which nothing was withheld. */
 std::string check_progress(
     const View &before, const View &after, int64_t iteration, bool is_withheld

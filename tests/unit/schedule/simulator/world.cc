@@ -199,10 +199,12 @@ std::string Machine::open(const World &world, const Setup &s)
     facts_.kv_pages = spec->n_pages;
     facts_.kv_disk_pages = spec->n_disk_pages;
     facts_.kv_per_request = facts_.kv_per_key = 0;
+    facts_.n_kv_layers = facts_.n_heads = facts_.key_dim = facts_.value_dim = 1; // for even_depth
     const int64_t row = static_cast<int64_t>(facts_.n_kv_layers) * facts_.n_heads *
                         (facts_.key_dim + facts_.value_dim);
     facts_.n_parameters =
-        static_cast<int64_t>(facts_.n_vocab) * facts_.d_model + s.even_depth * row;
+        static_cast<int64_t>(facts_.n_vocab) * facts_.d_model * (facts_.is_tied ? 1 : 2) +
+        s.even_depth * row;
     weir_service_parts parts = {};
     parts.facts = &facts_;
     parts.runner = runner_;
