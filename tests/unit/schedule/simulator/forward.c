@@ -112,6 +112,11 @@ typedef struct sim_row { /* as V; K has `place` and `check` */
 
 _Static_assert(sizeof(sim_row) == SIM_DIM * sizeof(float), "a row is a row of V");
 
+static uint32_t check_of(const sim_row *row)
+{
+    return row->place * 31 + row->head * 7 + row->token + row->hash_low * 3 + row->hash_high;
+}
+
 static sim_row row_of(int64_t head, int64_t position, int32_t token, uint64_t hash)
 {
     sim_row row = { .place = (uint32_t)position + 1,
@@ -119,7 +124,7 @@ static sim_row row_of(int64_t head, int64_t position, int32_t token, uint64_t ha
                     .token = (uint32_t)token,
                     .hash_low = (uint32_t)hash,
                     .hash_high = (uint32_t)(hash >> 32) };
-    row.check = row.place * 31 + row.head * 7 + row.token + row.hash_low * 3 + row.hash_high;
+    row.check = check_of(&row);
     return row;
 }
 static uint64_t hash_of(const sim_row *row)
@@ -156,19 +161,19 @@ typedef struct reading {
 /* Checks one row. Pages that cannot be read are zero for attention. */
 static void read_row(reading *r, const void *page, int64_t slot, bool is_whole, bool may_be_lost)
 {
-    static const sim_row zero = { 0 };
     sim_row row;
-    const bool is_one = get(page, slot % WEIR_PAGE_TOKENS, &row);
-    if (may_be_lost && is_one && memcmp(&row, &zero, sizeof row) == 0) {
+    const bool is_one = get(page, slot % WEIR_PAGE_TOKENS, &row) && row.check == check_of(&row) &&
+                        (row.spare[0] | row.spare[1]) == 0;
+    const uint32_t bits = row.place | row.head | row.token | row.hash_low | row.hash_high;
+    if (may_be_lost && is_one && bits == 0) {
         r->next++;
         r->is_lost = true;
         return;
     }
     const int64_t position = (int64_t)row.place - 1;
     const uint64_t hash = hash_of(&row);
-    const sim_row same = row_of(row.head, position, (int32_t)row.token, hash);
     const bool is_next = position == r->next;
-    if (!is_one || memcmp(&row, &same, sizeof row) != 0)
+    if (!is_one)
         DEFECT("head %d, slot %d: no row, or parts of two", (int)r->head, (int)slot);
     else if (row.head != (uint32_t)r->head)
         DEFECT("head %d, slot %d: a row of head %d", (int)r->head, (int)slot, (int)row.head);

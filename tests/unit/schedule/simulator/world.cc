@@ -120,7 +120,8 @@ std::string World::open(const std::string &folder)
         for (const std::string &setting :
              { "model.arch_dir=" + at, std::string("memory.host=64MiB"),
                "model.context=" + std::to_string(kWindow), std::string("kv.format=f32"),
-               std::string("batch.max_sequences=2"), std::string("batch.chunk=256") })
+               std::string("batch.max_sequences=2"), std::string("batch.chunk=256"),
+               std::string("kernels.threads=1") })
             if (weir_config_assign(&config, setting.c_str(), &error) != WEIR_OK) return error.text;
         const weir_engine_options options = { &config, false, false, nullptr, nullptr, blocks };
         if (weir_engine_open_with(&engines_[has_states], &options, &error) != WEIR_OK)
