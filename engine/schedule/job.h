@@ -40,6 +40,14 @@ typedef struct choice_mtp {
     float debt, cost; /* in steps; cost: of one draft */
 } choice_mtp;
 
+/* Prompt rows at their cost that each client got, of a priority and of short or long ones
+ * (shares.c); clients and priorities may share an entry. is_open: it has such a prompt. */
+enum { SHARE_PRIORITIES = 4, PROMPT_SHARES = 2 * SHARE_PRIORITIES * CLIENT_ENTRIES };
+typedef struct prompt_shares {
+    int64_t rows[PROMPT_SHARES];
+    bool is_open[PROMPT_SHARES];
+} prompt_shares;
+
 /* To memory for the next step (step_memory.c); NONE: it asks for none, or there is enough. */
 typedef enum choice_claim { CLAIM_NONE, CLAIM_OPEN, CLAIM_MET, CLAIM_WAITS } choice_claim;
 
@@ -70,6 +78,7 @@ typedef struct choice {
     /* The block that its next rows begin in is in the lower tier, and not being read yet. */
     bool is_returning;
     int32_t item; /* its place in the plan */
+    int32_t share, share_rows; /* who pays for its rows in the plan, and how much */
     choice_claim claim;
     /* Running and ahead: computes its first n_followed tokens for this one, too. NULL: none. */
     struct choice *leader;
@@ -211,6 +220,7 @@ struct weir_service {
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
     uint64_t last_served[CLIENT_ENTRIES], n_served;
+    prompt_shares shares;
     client_use *clients; /* [weir_service_clients], of one look at the queue */
 
     pthread_t thread;
@@ -432,6 +442,17 @@ void weir_job_count_served(const weir_job *job);
 int32_t weir_service_plan(weir_service *service);
 /* Called after a step: counts the long prompts that were skipped in its plan. */
 void weir_service_count_overlooked(const weir_service *service);
+
+/* shares.c: prompt rows of steps by client. */
+
+/* More tokens are left of its prompt than batch.long_prompt. */
+bool weir_choice_is_long(const choice *c);
+/* The entry of prompt_shares for its client, priority and kind. */
+int32_t weir_choice_share_of(const choice *c);
+/* Called before each plan: which clients have prompts. */
+void weir_service_open_shares(weir_service *service);
+/* Called after a step: counts what its items got. */
+void weir_service_count_shares(weir_service *service, int32_t n_items);
 
 /* step_memory.c: finds memory for the plan, begins to read the blocks of those that are returning,
  * and takes items out that have to wait. Returns EFULL if nothing more can be freed. */

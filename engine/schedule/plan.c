@@ -9,6 +9,7 @@ enum { LONG_SHARE = 4, TILE_ROWS = 32 };
 typedef struct step_plan {
     weir_service *service;
     int32_t n_items, rows; /* rows: left for prompts */
+    int64_t got[PROMPT_SHARES]; /* prompt_shares.rows, with those of the plan */
     bool others_decode, has_prompt, has_scores;
 } step_plan;
 
@@ -137,10 +138,20 @@ static int32_t piece_rows(const step_plan *plan, const choice *c, int32_t rows)
 /* ---- prompts --------------------------------------------------------------------------------- */
 typedef enum prompt_kind { PROMPT_ANY, PROMPT_SHORT, PROMPT_LONG } prompt_kind;
 
-static bool is_kind(const weir_service *service, const choice *c, prompt_kind kind)
+static bool is_kind(const choice *c, prompt_kind kind)
 {
-    const bool is_long = c->sequence->n_tokens - c->sequence->n_computed > service->long_prompt;
-    return kind == PROMPT_ANY || is_long == (kind == PROMPT_LONG);
+    return kind == PROMPT_ANY || weir_choice_is_long(c) == (kind == PROMPT_LONG);
+}
+
+/* By priority, short before long, by what their clients got, then by submission. */
+static bool goes_before(const step_plan *plan, const choice *a, const choice *b)
+{
+    const int32_t p = a->job->request.priority, q = b->job->request.priority;
+    const bool is_long = weir_choice_is_long(a);
+    const int64_t n = plan->got[weir_choice_share_of(a)], m = plan->got[weir_choice_share_of(b)];
+    if (p != q) return p < q;
+    if (is_long != weir_choice_is_long(b)) return !is_long;
+    return n != m ? n < m : weir_choice_is_before(a, b);
 }
 
 /* The first of this kind and priority (NULL: of any) that is not in the plan and was not skipped
@@ -151,8 +162,8 @@ static choice *next_prompt(const step_plan *plan, prompt_kind kind, const int32_
     for (int32_t i = 0; i < plan->service->facts->n_slots; i++) {
         choice *const c = plan->service->slots[i].owner;
         if (can_run(c) && !c->is_planned && !c->is_skipped && !weir_choice_is_decoding(c) &&
-            (priority == NULL || c->job->request.priority == *priority) &&
-            is_kind(plan->service, c, kind) && (first == NULL || weir_choice_is_before(c, first)))
+            (priority == NULL || c->job->request.priority == *priority) && is_kind(c, kind) &&
+            (first == NULL || goes_before(plan, c, first)))
             first = c;
     }
     return first;
@@ -173,7 +184,11 @@ static bool plan_prompt(step_plan *plan, choice *c, int32_t rows)
     first->is_skipped = true;
     if (piece == 0) return false;
     add_item(plan, first, piece);
-    plan->rows -= (int32_t)weir_min(cost_of(plan, first, piece), plan->rows);
+    const int64_t cost = cost_of(plan, first, piece);
+    first->share = weir_choice_share_of(c); /* its place is used */
+    first->share_rows = (int32_t)weir_min(cost, INT32_MAX);
+    plan->got[first->share] += cost;
+    plan->rows -= (int32_t)weir_min(cost, plan->rows);
     plan->has_prompt = true;
     plan->has_scores = plan->has_scores || scores;
     return true;
@@ -205,6 +220,8 @@ static void plan_priority(step_plan *plan)
 int32_t weir_service_plan(weir_service *service)
 {
     step_plan plan = { .service = service };
+    weir_service_open_shares(service);
+    memcpy(plan.got, service->shares.rows, sizeof plan.got);
     service->n_returning = 0;
     int32_t n_rows = 0;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
@@ -212,6 +229,7 @@ int32_t weir_service_plan(weir_service *service)
         if (c == NULL || c->job->is_in_step) continue;
         c->is_planned = c->is_overlooked = c->goes_first = c->is_returning = false;
         c->claim = CLAIM_NONE;
+        c->share_rows = 0;
         c->is_skipped = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
         if (can_run(c) && !c->is_skipped && weir_choice_is_decoding(c)) {
             add_item(&plan, c, 1 + c->n_redo);

@@ -277,6 +277,7 @@ static bool take_step(weir_service *service, weir_step_kind kind, int32_t *n_lef
         return true;
     }
     if (n_items == 0) return false;
+    weir_service_count_shares(service, n_items);
     for (int32_t i = 0; i < n_items; i++) {
         if (service->step.items[i].failed)
             fail_item(service, i, n_items, WEIR_EIO, weir_runner_problem(service->step.runner));

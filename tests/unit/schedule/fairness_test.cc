@@ -18,6 +18,14 @@ class Fairness : public Service {
     {
         while (stats().running + stats().waiting > 0) std::this_thread::yield();
     }
+    void stop_after(
+        const std::vector<std::unique_ptr<Timed>> &calls, const std::vector<Timed *> &others
+    )
+    {
+        for (const auto &one : calls) one->call.release();
+        for (Timed *const one : others) one->call.release();
+        stop();
+    }
 };
 
 TEST_F(Fairness, ShortPromptsGoBeforeLongOnes)
@@ -97,6 +105,46 @@ TEST_F(Fairness, LongPromptsAreNotStarved)
         long_one.call.release();
         first.call.release();
         stop();
+    }
+}
+
+/* A client sends 16 prompts, then another one: neither waits for all of the first client's, and
+ * within a client they go in order. */
+TEST_F(Fairness, ClientsTakeTurnsInSteps)
+{
+    enum { MANY = 16, CHUNK = 64 };
+    for (const int n : { 40, 200, 600 }) { /* several in a step, short, long */
+        SCOPED_TRACE(n);
+        open("qwen3", MANY + 3, nullptr, 1024, MANY + 3);
+        weir_service_call(
+            service_, [](weir_service *service, void *) { service->even_depth = 0; }, nullptr
+        );
+        const std::vector<int32_t> want = alone(prompt(40, n), 1);
+        Timed first(service_, prompt(9, 1), 1), single(service_, prompt(40, n), 1),
+            third(service_, prompt(41, n), 1);
+        std::vector<std::unique_ptr<Timed>> many;
+        single.call.request.client = 2;
+        third.call.request.client = 2;
+        std::unique_lock<std::mutex> hold(first.call.lock);
+        ASSERT_EQ(first.call.submit(service_, &error_), WEIR_OK) << error_.text;
+        for (int i = 0; i < MANY; i++) {
+            many.push_back(std::make_unique<Timed>(service_, prompt(50 + i, n), 1));
+            many.back()->call.request.client = 1;
+            ASSERT_EQ(many.back()->call.submit(service_, &error_), WEIR_OK) << error_.text;
+        }
+        ASSERT_EQ(single.call.submit(service_, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(third.call.submit(service_, &error_), WEIR_OK) << error_.text;
+        const int64_t before = stats().steps;
+        hold.unlock();
+        for (const auto &one : many) one->call.wait();
+        single.call.wait();
+        third.call.wait();
+        EXPECT_EQ(single.call.tokens[0], want);
+        EXPECT_LE(single.first - before, 2 * (n / CHUNK + 1) + 2) << "every other row is its own";
+        EXPECT_LE(third.first - before, 4 * (n / CHUNK + 1) + 2);
+        EXPECT_GE(many.back()->first - before, (MANY + 2) * n / CHUNK);
+        for (int i = 1; i < MANY; i++) EXPECT_LE(many[i - 1]->first, many[i]->first) << i;
+        stop_after(many, { &first, &single, &third });
     }
 }
 

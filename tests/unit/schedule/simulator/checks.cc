@@ -183,7 +183,10 @@ std::string check_memory(
             const bool is_small = other.step_rows == 1 || (was != nullptr && was->is_decoding),
                        may = may_be_first(after, other) ||
                              (is_small && c.is_decoding && is_before(other, c));
-            if (took_page(before, other) && (is_first || !may))
+            /* It may be the turn of another client's prompt. */
+            const bool is_other =
+                !c.is_decoding && !is_small && request_of(other)->client != request_of(c)->client;
+            if (took_page(before, other) && !is_other && (is_first || !may))
                 return name_of(c) + " stalls, and " + name_of(other) + " got memory before it";
         }
     }
@@ -211,27 +214,38 @@ std::string check_pruned(const View &before, const View &after, int64_t *n_two)
     return "";
 }
 
+bool decodes(const View &before, const sim_choice &c)
+{
+    const sim_choice *const past = find(before, c);
+    return past != nullptr && past->is_decoding && c.step_rows > 0;
+}
+
+int64_t cost_of(const View &before, const View &after, const Setup &setup, const sim_choice &c)
+{
+    const auto is_decoding = [&](const sim_choice &other) { return decodes(before, other); };
+    const bool is_busy = std::any_of(after.begin(), after.end(), is_decoding);
+    const int64_t past = std::max(c.n_computed - c.step_rows, 0), even = setup.even_depth,
+                  unit = is_busy ? even : 2 * even;
+    const bool is_priced = even > 0 && request_of(c)->policy == nullptr;
+    return is_priced ? c.step_rows * std::max(even + past, unit) / unit : c.step_rows;
+}
+
 std::string check_cost(const View &before, const View &after, const Setup &setup)
 {
-    enum { LEAST = 32, BUSY = 128 }; /* rows of a piece in any case; of a step by default */
-    const auto decodes = [&](const sim_choice &c) {
-        const sim_choice *const past = find(before, c);
-        return past != nullptr && past->is_decoding && c.step_rows > 0;
-    };
-    const bool is_busy = std::any_of(after.begin(), after.end(), decodes);
-    const int64_t even = setup.even_depth, busy = setup.mixed_chunk > 0 ? setup.mixed_chunk : BUSY,
-                  most = is_busy ? std::min<int64_t>(busy, setup.chunk) : setup.chunk;
+    enum { BUSY = 128 }; /* rows of a step by default */
+    const int64_t busy = setup.mixed_chunk > 0 ? setup.mixed_chunk : BUSY;
+    bool is_busy = false;
     int64_t sum = 0, least = 0;
     for (const sim_choice &c : after) {
-        if (c.step_rows == 0 || decodes(c)) continue;
+        is_busy = is_busy || decodes(before, c);
+        /* One that was preempted and found all its rows decodes, too. */
+        if (c.step_rows <= 1 || decodes(before, c)) continue;
         if (request_of(c)->policy != nullptr) return "";
-        const int64_t past = std::max(c.n_computed - c.step_rows, 0),
-                      unit = is_busy ? even : 2 * even,
-                      cost =
-                          even > 0 ? c.step_rows * std::max(even + past, unit) / unit : c.step_rows;
+        const int64_t cost = cost_of(before, after, setup, c);
         sum += cost;
-        if (c.step_rows <= LEAST) least = std::max(least, cost);
+        if (c.step_rows <= LEAST_PIECE) least = std::max(least, cost);
     }
+    const int64_t most = is_busy ? std::min<int64_t>(busy, setup.chunk) : setup.chunk;
     return sum > most + least
                ? "prompt rows cost " + std::to_string(sum) + " of " + std::to_string(most)
                : "";

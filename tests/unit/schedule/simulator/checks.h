@@ -35,7 +35,8 @@ std::string check_gaps(
     int64_t *n_out
 );
 /* While one that decodes, or the first in order, stalls for memory, none behind it took some:
- * after the first go those with one row, then prompts. is_alone: no job came, and none that ran has
+ * after the first go those with one row, then prompts. If the first is a prompt, those of other
+ * clients have their turns. is_alone: no job came, and none that ran has
  * a policy: either may have filled the step, also before it ended. */
 std::string check_memory(
     const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone
@@ -43,6 +44,12 @@ std::string check_memory(
 /* While the rows that the policy of a choice keeps wait for memory, no choice behind it begins a
  * block. Counts iterations in which two wait. */
 std::string check_pruned(const View &before, const View &after, int64_t *n_two);
+enum { LEAST_PIECE = 32 }; /* rows of a prompt that go on in any case */
+
+/* Of an iteration with one step: it was decoding before, and computed its rows; what the rows of
+ * another one cost, in rows at the beginning of a prompt. */
+bool decodes(const View &before, const sim_choice &c);
+int64_t cost_of(const View &before, const View &after, const Setup &setup, const sim_choice &c);
 /* Of an iteration with one step: prompt rows cost no more than a chunk, whatever their depth. */
 std::string check_cost(const View &before, const View &after, const Setup &setup);
 /* Each sequence gets further. Counts iterations in which nothing was withheld. */

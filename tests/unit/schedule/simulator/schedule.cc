@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/schedule/job.h"
-#include "tests/unit/schedule/simulator/checks.h"
+#include "tests/unit/schedule/simulator/shares.h"
 
 namespace sim {
 
@@ -347,6 +347,7 @@ class Schedule {
         check_waits(after);
         if (n_gaps_ > 0) check_rows(now.batch_rows - past.batch_rows, now.steps - past.steps);
         if (now.steps - past.steps == 1) fail(check_cost(before_, after, setup_));
+        fail(shares_.check(before_, after, setup_, now.steps - past.steps == 1));
         counts_.nested += std::max(now.steps - past.steps - 2, int64_t{ 0 });
         fail(check_progress(before_, after, iteration_, is_withheld));
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
@@ -437,6 +438,7 @@ class Schedule {
         counts_.evicted_tokens = stats.evicted_tokens;
         counts_.drafted = stats.drafted_tokens;
         counts_.accepted = stats.accepted_tokens;
+        counts_.turns = shares_.n_waits();
         const bool has_failed = !problem_.empty();
         for (const auto &job : jobs_)
             if (job->job != nullptr) weir_job_cancel(job->job);
@@ -460,6 +462,7 @@ class Schedule {
     Oracle oracle_;
     std::vector<std::unique_ptr<Request>> jobs_;
     View before_;
+    Shares shares_;
     int64_t iteration_ = 0, last_submit_ = 0, n_idle_ = 0, n_stuck_ = 0;
     int64_t n_submitted_ = 0, n_done_ = 0, n_gaps_ = 0;
     int slow_ = 0; // iterations between two reads or writes

@@ -4,6 +4,7 @@
  * Answers    each token is the one that its sequence has, whatever else ran
  * Order      admission: the best priority, then the client with the fewest jobs, then its oldest
  *            job; preemption: from the last in order; the first one keeps its rows
+ * Shares     of clients with prompts none gets some pieces ahead of another
  * Gaps       every iteration computes a row of every decoding sequence, unless it is preempted or
  *            stalls, and then at most mixed_chunk rows of prompts; a sequence stalls only if it
  *            needs a page or a block on disk, or its policy is applied, and only while something
@@ -56,7 +57,7 @@ struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
         states_back, evicted_tokens, stalled, pruning, holes, lack_rows, step_waits, nested,
-        drafted, accepted, left;
+        drafted, accepted, left, turns;
     void add(const Counts &other);
 };
 

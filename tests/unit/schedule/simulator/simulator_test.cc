@@ -134,6 +134,7 @@ TEST_F(Simulator, Schedules)
     print("steps that wait", sum.step_waits);
     print("steps within them", sum.nested);
     print("clients that left them", sum.left);
+    print("iterations that one waits for another client", sum.turns);
     print("tokens drafted", sum.drafted);
     print("accepted", sum.accepted);
     (void)printf("seeds %lld ...\n", static_cast<long long>(first));
