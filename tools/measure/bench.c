@@ -282,7 +282,7 @@ static weir_status run_row(
         n_rows =
             weir_policy_run_count_of(b->work.policy_run, &b->work.table, b->work.n_computed).live;
     row->kv_bytes = kv_bytes_at(b->engine, n_rows);
-    row->bandwidth = 0.5 * (before.median + after.median);
+    row->bandwidth = weir_bench_larger(&before, &after);
     row->bandwidth_share =
         row->decode.median * (double)(row->step_bytes + row->kv_bytes) / (row->bandwidth * 1e9);
     return WEIR_OK;

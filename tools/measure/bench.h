@@ -24,7 +24,7 @@ typedef struct weir_bench_row {
     weir_bench_rate prefill, decode;
     /* Read per decoded token: weights and states, and KV rows in the middle of the run. */
     size_t step_bytes, kv_bytes;
-    double bandwidth; /* GB/s, median of measurements before and after this row */
+    double bandwidth; /* GB/s: the larger of the medians before and after this row */
     double bandwidth_share; /* of decoding: bytes per token x tokens/s / bandwidth      */
     /* Read from the lower tier per decoded token; 0: everything was in memory. */
     size_t cold_bytes;
@@ -59,6 +59,12 @@ size_t weir_bench_peak(void);
 /* Bandwidth of the memory that the engine's kernels read. */
 WEIR_MUST_CHECK weir_status
 weir_bench_bandwidth(weir_bandwidth *out, const weir_engine *engine, weir_error *error);
+/* GB/s of measurements before and after a figure: the larger median, as other programs make it
+ * less. */
+static inline double weir_bench_larger(const weir_bandwidth *before, const weir_bandwidth *after)
+{
+    return before->median > after->median ? before->median : after->median;
+}
 /* Sorts the rates. */
 weir_bench_rate weir_bench_summarise(double *rates, int32_t n);
 /* Appends n rows of noise to the sequence without computing them; `tokens` [n] are their ids

@@ -160,7 +160,7 @@ static weir_status run_policy(
     WEIR_TRY(weir_bandwidth_measure(&before, n_threads, 0, 0, error));
     WEIR_TRY(take_pairs(p, row, error));
     WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
-    row->bandwidth = 0.5 * (before.median + after.median);
+    row->bandwidth = weir_bench_larger(&before, &after);
     row->n_live =
         weir_policy_run_count_of(p->policy.policy_run, &p->policy.table, p->policy.n_computed).live;
     return WEIR_OK;

@@ -23,7 +23,7 @@ typedef struct weir_policy_bench_row {
     int64_t n_live; /* mean rows of a head at the end */
     /* Memory of the policy for one sequence of these tokens. */
     size_t memory_bytes;
-    double bandwidth; /* GB/s, median of measurements before and after */
+    double bandwidth; /* GB/s: the larger of the medians before and after */
 } weir_policy_bench_row;
 
 typedef struct weir_policy_bench_report {

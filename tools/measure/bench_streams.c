@@ -223,7 +223,7 @@ static weir_status measure_row(bench *b, weir_streams_row *row, weir_error *erro
     row->itl = weir_samples_percentiles(&b->itl);
     row->peak_rss = b->peak_rss;
     row->kv_bytes = b->kv_bytes;
-    row->bandwidth = 0.5 * (before.median + after.median);
+    row->bandwidth = weir_bench_larger(&before, &after);
     const weir_model *const model = weir_engine_model(b->engine);
     const double step_bytes =
         (double)weir_model_decode_bytes(model) + (double)b->kv_bytes +

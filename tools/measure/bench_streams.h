@@ -31,7 +31,7 @@ typedef struct weir_streams_row {
     weir_percentiles ttft, itl; /* ms; ttft from when all were submitted */
     double efficiency; /* decode / (n_streams x decode of one stream); 0: one was not measured */
     size_t peak_rss, kv_bytes; /* kv_bytes: pages of all streams at the end of a round */
-    double bandwidth; /* GB/s, mean of before and after */
+    double bandwidth; /* GB/s: the larger of before and after */
     double bandwidth_share; /* of decoding: bytes per step x steps/s / bandwidth */
 } weir_streams_row;
 
