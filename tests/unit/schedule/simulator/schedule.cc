@@ -323,6 +323,7 @@ class Schedule {
                 job->late_iteration = iteration_;
         before_ = view();
         has_come_ = false;
+        waits_ = counts_.step_waits;
         const weir_service_stats past = machine_.stats();
         const bool is_withheld = sim_workers_are_busy(),
                    prunes = sim_prunes(machine_.service()) && sim_policies_are_busy();
@@ -344,7 +345,7 @@ class Schedule {
         if (unsound != nullptr) fail(unsound);
         check_tokens(after);
         fail(check_victims(before_, after, has_come_));
-        check_waits(after);
+        check_waits(after, now.steps - past.steps);
         if (n_gaps_ > 0) check_rows(now.batch_rows - past.batch_rows, now.steps - past.steps);
         if (now.steps - past.steps == 1) fail(check_cost(before_, after, setup_));
         fail(shares_.check(before_, after, setup_, now.steps - past.steps == 1));
@@ -354,7 +355,7 @@ class Schedule {
         check_ends(is_withheld);
     }
     // Of the engine, and of sequences.
-    void check_waits(const View &after)
+    void check_waits(const View &after, int64_t n_steps)
     {
         const int64_t n_waits = sim_engine_waits();
         const bool has_policy = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto &job) {
@@ -365,9 +366,11 @@ class Schedule {
         for (const sim_choice &c : after) counts_.pruning += c.is_pruning;
         const bool has_moves = sim_moves(machine_.service());
         n_gaps_ = 0;
-        fail(check_gaps(before_, after, iteration_, has_moves, &n_gaps_, &counts_.stalled));
+        // What moved may have ended in an iteration within a step.
+        const bool moved = has_moves || waits_ < counts_.step_waits || n_steps > 1;
+        fail(check_gaps(before_, after, iteration_, moved, &n_gaps_, &counts_.stalled));
         counts_.gaps += n_gaps_;
-        fail(check_memory(before_, after, iteration_, has_moves, !has_come_ && !has_policy));
+        fail(check_memory(before_, after, iteration_, moved, !has_come_ && !has_policy));
         fail(check_pruned(before_, after, &counts_.lack_rows));
     }
     void check_tokens(const View &after)
@@ -464,6 +467,7 @@ class Schedule {
     View before_;
     Shares shares_;
     int64_t iteration_ = 0, last_submit_ = 0, n_idle_ = 0, n_stuck_ = 0;
+    int64_t waits_ = 0; // step_waits before the iteration
     int64_t n_submitted_ = 0, n_done_ = 0, n_gaps_ = 0;
     int slow_ = 0; // iterations between two reads or writes
     bool stalls_ = false, has_failures_ = false, has_come_ = false;

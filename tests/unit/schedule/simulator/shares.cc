@@ -23,6 +23,8 @@ struct Use {
     int64_t cost = 0;
     bool waits = false; /* with a prompt that is open before and after */
     bool is_known = true; /* it got no more */
+    /* It has pieces that may not fit beside others, so that it is owed some. */
+    bool has_policy = false;
 };
 
 using Kind = std::pair<int32_t, bool>; /* priority; long ones */
@@ -40,6 +42,7 @@ Uses uses_of(const View &before, const View &after, const Setup &setup)
         const bool is_known = now != nullptr && now->n_computed == c.n_computed + now->step_rows;
         Use &use = uses[{ c.priority, is_long(c, setup) }][request_of(c)->client];
         if (is_known) use.cost += cost_of(before, after, setup, *now);
+        use.has_policy = use.has_policy || request_of(c)->policy != nullptr;
         use.is_known = use.is_known && is_known && !has_new[request_of(c)->client];
         use.waits = use.waits || (is_known && is_open(c) && is_open(*now) &&
                                   is_long(c, setup) == is_long(*now, setup));
@@ -65,7 +68,7 @@ std::string Shares::check(
         for (const auto &[one, use] : clients)
             for (const auto &[other, its] : clients) {
                 const Pair pair = { kind.first, kind.second, one, other };
-                if (one == other || !use.waits || !use.is_known) continue;
+                if (one == other || !use.waits || !use.is_known || its.has_policy) continue;
                 const int64_t sum = std::max<int64_t>(ahead_[pair] + its.cost - use.cost, 0);
                 n_waits_ += use.cost == 0 && its.cost > 0;
                 ahead[pair] = sum;
