@@ -147,6 +147,42 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     plan->page_tables += plan_cold_state_bytes(plan, parts);
 }
 
+/* Bytes of disk that window blocks may take: those that KV blocks leave, or all of them. */
+static int64_t disk_for_windows(const weir_plan_parts *parts)
+{
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1), disk = parts->config->memory.disk;
+    if (per_block > 0)
+        return parts->spec->n_disk_pages / per_block * (int64_t)weir_kv_block_stride(parts->spec);
+    return disk / (weir_plan_has_sessions(parts->config, parts->with_service) ? 2 : 1);
+}
+
+/* Window blocks on disk, if their metadata takes at most a 64th of the memory of those in memory,
+ * or 32 KiB. */
+static int64_t cold_windows(const weir_plan_parts *parts, int64_t n_blocks)
+{
+    enum { SHARE = 64, METADATA = 8, LEAST = 4096 };
+    const int64_t block = (int64_t)weir_kv_windows_block_bytes(&parts->spec->windows),
+                  stride = (block + 4095) / 4096 * 4096,
+                  most = n_blocks * (block / (SHARE * METADATA));
+    if (!plan_reuses(parts)) return 0;
+    return weir_min(weir_min(disk_for_windows(parts) / stride, weir_max(most, LEAST)), INT32_MAX);
+}
+
+/* What they take besides: metadata, and a buffer for the one that moves. */
+static void plan_cold_windows(weir_plan *plan, const weir_plan_parts *parts)
+{
+    const size_t block = weir_kv_windows_block_bytes(&parts->spec->windows);
+    const weir_prefix_limits states = { .snapshot_bytes = weir_model_recurrent_bytes(parts->model),
+                                        .n_cold = plan->n_cold_states };
+    weir_prefix_limits all = states;
+    plan->facts.n_cold_windows = cold_windows(parts, plan->facts.n_window_blocks);
+    all.n_cold_windows = (int32_t)plan->facts.n_cold_windows;
+    all.window_bytes = block;
+    plan->snapshots += weir_prefix_state_bytes(&all) - weir_prefix_state_bytes(&states);
+    if (weir_kv_pages_for(parts->spec, 1) == 0)
+        plan->kv_disk = (size_t)plan->facts.n_cold_windows * ((block + 4095) / 4096 * 4096);
+}
+
 /* Window blocks: those that sequences need, and more for cached sequences, of 16 for each sequence:
  * at most a quarter of `left`, or three quarters if no layer keeps all rows. */
 static void plan_windows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t left)
@@ -155,13 +191,14 @@ static void plan_windows(weir_plan *plan, const weir_plan_parts *parts, int64_t 
     weir_kv_windows_spec spec = parts->spec->windows;
     const int32_t n_others = plan_session_sequences(parts), n_slots = plan->facts.n_slots;
     plan->kv_windows = 0;
-    plan->facts.n_window_blocks = plan->facts.kv_window_bytes = 0;
+    plan->facts.n_window_blocks = plan->facts.kv_window_bytes = plan->facts.n_cold_windows = 0;
     if (spec.n_layers == 0) return;
     spec.max_rows = wanted;
     const size_t block = weir_kv_windows_block_bytes(&spec);
     /* With a disk others run while a step waits for it. */
     const int64_t n_steps = parts->spec->n_disk_pages > 0 ? 2 : 1,
-                  needed = weir_kv_windows_needed(&spec, n_slots, n_others, n_steps),
+                  moving = cold_windows(parts, 0) > 0 ? weir_prefix_extra_windows(&spec) : 0,
+                  needed = weir_kv_windows_needed(&spec, n_slots, n_others, n_steps) + moving,
                   most = weir_kv_windows_most(&spec);
     const size_t quarter = left / SHARE,
                  share = weir_kv_pages_for(parts->spec, 1) > 0 ? quarter : left - quarter;
@@ -171,16 +208,20 @@ static void plan_windows(weir_plan *plan, const weir_plan_parts *parts, int64_t 
     plan->facts.n_window_blocks = spec.n_blocks;
     plan->facts.kv_window_bytes = most * (int64_t)block;
     plan->kv_windows = weir_kv_windows_bytes(&spec);
+    plan_cold_windows(plan, parts);
     plan->page_tables += plan_window_metadata_bytes(plan, parts);
 }
 
 /* Bytes of page_tables for the planned window blocks. */
 size_t plan_window_metadata_bytes(const weir_plan *plan, const weir_plan_parts *parts)
 {
+    const weir_prefix_limits cold = { .n_cold_windows = (int32_t)plan->facts.n_cold_windows },
+                             none = { 0 };
     weir_kv_windows_spec spec = parts->spec->windows;
     spec.n_blocks = plan->facts.n_window_blocks;
     spec.max_rows = weir_plan_context(parts->config, parts->model);
-    return weir_kv_windows_metadata_bytes(&spec) +
+    return weir_kv_windows_metadata_bytes(&spec) + weir_prefix_tree_bytes(&cold, parts->spec) -
+           weir_prefix_tree_bytes(&none, parts->spec) +
            (size_t)(plan->facts.n_slots + plan_session_sequences(parts)) *
                weir_kv_window_table_bytes(&spec);
 }

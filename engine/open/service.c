@@ -36,15 +36,17 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
         .facts = &engine->plan.facts,
     };
     if (strcmp(engine->config.kv.reuse, "on") == 0) {
-        const weir_prefix_limits limits = { .n_nodes = engine->plan.n_runs,
-                                            .n_snapshots = engine->plan.n_snapshots,
-                                            .snapshot_bytes =
-                                                weir_model_recurrent_bytes(engine->model),
-                                            .n_pruned = engine->plan.n_pruned,
-                                            .pruned_bytes = engine->plan.pruned_bytes,
-                                            .n_cold = engine->plan.n_cold_states,
-                                            .disk_folder =
-                                                weir_engine_disk_folder(&engine->config) };
+        const weir_prefix_limits limits = {
+            .n_nodes = engine->plan.n_runs,
+            .n_snapshots = engine->plan.n_snapshots,
+            .snapshot_bytes = weir_model_recurrent_bytes(engine->model),
+            .n_pruned = engine->plan.n_pruned,
+            .pruned_bytes = engine->plan.pruned_bytes,
+            .n_cold = engine->plan.n_cold_states,
+            .disk_folder = weir_engine_disk_folder(&engine->config),
+            .n_cold_windows = (int32_t)engine->plan.facts.n_cold_windows,
+            .window_bytes = weir_kv_windows_block_bytes(&weir_kv_store_spec(engine->store)->windows)
+        };
         WEIR_TRY(weir_prefix_open(&engine->prefix, engine->store, engine->ledger, &limits, error));
         parts.prefix = engine->prefix;
     }

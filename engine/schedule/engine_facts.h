@@ -52,6 +52,7 @@ typedef struct weir_engine_facts {
     /* Of layers that keep only the rows that their window reads: the longest window, 0: there are
      * no such layers; blocks of 64 tokens for all sequences; the most bytes of one sequence. */
     int64_t kv_window, n_window_blocks, kv_window_bytes;
+    int64_t n_cold_windows; /* window blocks on disk, at most */
     /* ---- limits ------------------------------------------------------------------------------ */
     int32_t window; /* tokens of one sequence, prompt and answer */
     int32_t n_slots, queue_limit;

@@ -341,6 +341,10 @@ static void keep_rows(choice *c)
         c->marks[n++] = (weir_prefix_snapshot){ end, state };
     }
     (void)weir_prefix_insert(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
+    /* For the same prompt again, and for clients that rewrite answers. */
+    weir_prefix_mark_window(
+        prefix, sequence, c->job->request.cache_salt, cut(c, weir_choice_answer_start(c))
+    );
     if (sequence->recurrent_bytes > 0 && state == NULL && !weir_choice_is_rewritten(c))
         weir_prefix_end_turn(prefix, sequence, c->job->request.cache_salt);
 }

@@ -56,12 +56,13 @@ void weir_service_sleep(weir_service *service, int64_t serial)
         (void)pthread_cond_timedwait(&service->work, &service->lock, &until);
 }
 
-/* Of blocks and of recurrent states. */
+/* Of blocks, of recurrent states and of window blocks, of which some may leave then. */
 static void end_moves(weir_service *service)
 {
     const bool blocks = weir_tiers_settle(service->store, false),
                states = service->prefix != NULL && weir_prefix_end_moves(service->prefix);
     service->has_news = service->has_news || blocks || states;
+    weir_prefix_demote_windows(service->prefix);
 }
 
 bool weir_service_iterate(weir_service *service, bool is_last)

@@ -164,6 +164,9 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     /* Of layers with a window (engine/kv/pool/windows.h); cached: in the prefix cache, which a
      * sequence may hold too. */
     int64_t window_blocks_free, window_blocks_cached;
+    /* Those on disk, of which some are in memory, too. Since opening: written to disk, read from
+     * it, and failures of either. */
+    int64_t window_blocks_cold, window_blocks_out, window_blocks_back, window_block_errors;
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
     int64_t drafted_tokens, accepted_tokens; /* of jobs that ended; see weir_usage */
     int64_t preemptions; /* sequences preempted */

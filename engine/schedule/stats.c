@@ -69,6 +69,10 @@ void weir_service_publish(weir_service *service)
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
         service->stats.window_blocks_cached = kept.n_windows;
+        service->stats.window_blocks_cold = kept.n_cold_windows;
+        service->stats.window_blocks_out = kept.windows_out;
+        service->stats.window_blocks_back = kept.windows_back;
+        service->stats.window_block_errors = kept.window_errors;
         service->stats.kept_pruned_sequences = kept.n_pruned;
         service->stats.kept_pruned_tokens = kept.n_pruned_tokens;
         service->stats.kept_states = kept.n_snapshots;

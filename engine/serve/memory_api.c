@@ -75,6 +75,11 @@ static void write_windows(
     weir_json_put_integer(json, "free_blocks", stats->window_blocks_free);
     weir_json_put_integer(json, "cached_blocks", stats->window_blocks_cached);
     weir_json_put_integer(json, "bytes_per_sequence", facts->kv_window_bytes);
+    weir_json_put_integer(json, "disk_blocks", facts->n_cold_windows);
+    weir_json_put_integer(json, "used_disk_blocks", stats->window_blocks_cold);
+    weir_json_put_integer(json, "blocks_out", stats->window_blocks_out);
+    weir_json_put_integer(json, "blocks_back", stats->window_blocks_back);
+    weir_json_put_integer(json, "disk_errors", stats->window_block_errors);
     weir_json_close(json, '}');
 }
 

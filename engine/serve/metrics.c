@@ -245,6 +245,28 @@ static weir_status write_kv(
     return write_metrics(w, metrics, sizeof metrics / sizeof metrics[0]);
 }
 
+/* Rows of layers with a window. */
+static weir_status write_windows(
+    const writer *w, const weir_service_stats *stats, const weir_engine_facts *facts
+)
+{
+    const metric metrics[] = {
+        { "window_blocks", "gauge", "Blocks of 64 tokens for layers with a window.",
+          (double)facts->n_window_blocks },
+        { "window_blocks_cached", "gauge", "Of these, blocks of finished sequences.",
+          (double)stats->window_blocks_cached },
+        { "window_disk_blocks", "gauge", "Such blocks that are on disk.",
+          (double)stats->window_blocks_cold },
+        { "window_disk_out_blocks_total", "counter", "Such blocks written to disk.",
+          (double)stats->window_blocks_out },
+        { "window_disk_back_blocks_total", "counter", "Such blocks read from disk.",
+          (double)stats->window_blocks_back },
+        { "window_disk_errors_total", "counter", "Writes and reads of such blocks that failed.",
+          (double)stats->window_block_errors },
+    };
+    return write_metrics(w, metrics, sizeof metrics / sizeof metrics[0]);
+}
+
 /* What the caches hold, and what they lost. */
 static weir_status write_cached(const writer *w, const weir_service_stats *stats)
 {
@@ -324,6 +346,7 @@ static weir_status write_own(
 )
 {
     WEIR_TRY(write_kv(w, stats, facts));
+    if (facts->kv_window > 0) WEIR_TRY(write_windows(w, stats, facts));
     if (stats->experts.n_slots > 0) WEIR_TRY(write_experts(w, &stats->experts));
     WEIR_TRY(write_cached(w, stats));
     WEIR_TRY(write_saved(w, stats));

@@ -21,7 +21,7 @@ struct weir_saver {
     int32_t n_whole; /* whole tokens of the sequence; the last of them may be unusable */
     bool is_busy, is_taken_away;
     int n_pauses;
-    weir_kv_pages reserve;
+    weir_prefix_wanted reserve;
     int64_t seen_free; /* free pages when the last search found nothing */
     int64_t seen_tokens; /* cached tokens at that time */
     weir_service_stats counts; /* only the fields that `count` copies */
@@ -188,14 +188,19 @@ static void finish(weir_service *service, void *user)
     weir_worker_unlock(&s->worker);
 }
 
-/* Starts to save the sequence, unless too little of it could be continued. If its last state is
- * being read from disk, the next search finds it again. */
+/* Starts to save the sequence, unless too little of it could be continued. If its last state
+ * or its window is being read from disk, the next search finds it again. */
 static bool begin(weir_saver *s)
 {
     weir_prefix *const prefix = s->sessions->service->prefix;
     session_transfer *const transfer = &s->transfer;
     s->n_whole = transfer->sequence.n_tokens;
-    if (weir_prefix_share(prefix, &transfer->sequence, transfer->salt) < WEIR_SAVED_TOKENS) {
+    const int32_t n_shared = weir_prefix_share(prefix, &transfer->sequence, transfer->salt);
+    if (n_shared == WEIR_PREFIX_WAITS) {
+        weir_kv_sequence_clear(&transfer->sequence);
+        return true;
+    }
+    if (n_shared < WEIR_SAVED_TOKENS) {
         weir_prefix_mark_saved(prefix, transfer->sequence.tokens, s->n_whole, 0, transfer->salt);
         weir_kv_sequence_clear(&transfer->sequence);
         return false;
@@ -242,15 +247,15 @@ static void save_next(void *user)
     const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
     const int64_t free = weir_kv_store_free_pages(service->store),
                   written = kept.n_tokens + kept.dropped_tokens;
-    const bool has_room = weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) &&
-                          weir_prefix_has_free_states(service->prefix, CHOICE_MARKS);
+    const bool has_room = weir_kv_pages_fit(s->reserve.pages, weir_kv_store_free(service->store)) &&
+                          weir_prefix_has_free_states(service->prefix, s->reserve.n_states) &&
+                          weir_prefix_has_free_windows(service->prefix, s->reserve.n_windows);
     if (has_room || (written == s->seen_tokens &&
-                     free + weir_kv_pages_others(s->reserve) / SHARE >= s->seen_free))
+                     free + weir_kv_pages_others(s->reserve.pages) / SHARE >= s->seen_free))
         return;
     for (int i = 0; i < TRIES; i++) {
         const weir_prefix_victim victim = weir_prefix_next_victim(
-            service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->transfer.sequence,
-            s->transfer.salt
+            service->prefix, &s->reserve, WEIR_SAVED_TOKENS, &s->transfer.sequence, s->transfer.salt
         );
         if (victim == WEIR_VICTIM_LATER) return;
         if (victim == WEIR_VICTIM_NONE ||
@@ -322,16 +327,19 @@ static void leave(weir_service *service, void *user)
 }
 
 /* The next prompt may be as long as the window; at most half of the pool. */
-static weir_kv_pages reserve_of(const weir_kv_store *store)
+static weir_prefix_wanted reserve_of(const weir_kv_store *store)
 {
-    const int64_t window = weir_kv_store_spec(store)->max_rows;
+    const int64_t window = weir_kv_store_spec(store)->max_rows,
+                  n_blocks = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     const weir_kv_pages all = weir_kv_store_all(store);
-    weir_kv_pages n =
-        weir_kv_store_pages_of(store, 0, (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    const weir_kv_windows *const windows = weir_kv_store_windows(store);
+    weir_kv_pages n = weir_kv_store_pages_of(store, 0, n_blocks);
     if (n.sinks > all.sinks / 2) n.sinks = all.sinks / 2;
     for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++)
         if (n.others[i] > all.others[i] / 2) n.others[i] = all.others[i] / 2;
-    return n;
+    const int64_t half = windows != NULL ? weir_kv_windows_spec_of(windows)->n_blocks / 2 : 0;
+    return (weir_prefix_wanted
+    ){ .pages = n, .n_states = CHOICE_MARKS, .n_windows = n_blocks < half ? n_blocks : half };
 }
 
 weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_error *error)

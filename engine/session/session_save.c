@@ -20,7 +20,7 @@ typedef struct save_call {
     weir_prefix_cursor *cursor;
     uint64_t *pruned_use; /* not NULL: only sequences with a policy */
     int32_t n_rest; /* last tokens that are not shared */
-    bool waits; /* its last state is being read from disk */
+    bool waits; /* its last state or its window is being read from disk */
     weir_prefix_hit hit;
     weir_status status;
 } save_call;
@@ -50,6 +50,8 @@ static void share_sequence(save_call *w)
     w->hit.reason = "running requests need the memory for page tables; try later";
     if (!weir_service_spares_table(service, rows)) return;
     w->hit = weir_prefix_match(prefix, &own->sequence, own->salt, own->sequence.n_tokens);
+    w->waits = w->hit.waits;
+    if (w->waits) return;
     own->sequence.n_tokens = own->sequence.n_computed;
     if (own->sessions->identity.state_bytes > 0) pin_states(service, w);
     w->status = own->sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
@@ -90,6 +92,15 @@ static void use_origin(session_transfer *own)
     );
     (void)strcpy(plain, own->salt);
     if (origin < 0 || !weir_origin_salt(own->salt, origin, plain)) (void)strcpy(own->salt, plain);
+}
+
+static void look_again(weir_service *service, void *user)
+{
+    save_call *const w = user;
+    if (w->own->sequence.n_computed == 0)
+        share_sequence(w);
+    else
+        pin_states(service, w);
 }
 
 static void take_saved(weir_service *service, void *user)
@@ -150,11 +161,11 @@ static void get(save_call *w, void (*take)(weir_service *service, void *user))
     weir_service_call(service, take, w);
     for (int i = 0; w->waits && i < TRIES; i++) {
         weir_prefix_wait_for_moves(service->prefix);
-        weir_service_call(service, pin_states, w);
+        weir_service_call(service, look_again, w);
     }
     if (!w->waits) return;
     w->status = WEIR_EFULL;
-    w->hit.reason = "running requests need the memory for recurrent states; try later";
+    w->hit.reason = "running requests need the memory for what is on disk; try later";
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -190,6 +190,20 @@ void weir_kv_windows_reclaim_with(
     w->user = user;
 }
 
+bool weir_kv_windows_find_free(weir_kv_windows *w, int64_t n)
+{
+    if (w->n_free < n && w->reclaim != NULL) w->reclaim(w->user, n);
+    return w->n_free >= n;
+}
+
+int32_t weir_kv_window_take(weir_kv_windows *w)
+{
+    if (w->n_free == 0) return NONE;
+    const int32_t block = w->free[--w->n_free];
+    w->refs[block] = 1;
+    return block;
+}
+
 void weir_kv_window_hold(weir_kv_windows *w, int32_t block)
 {
     WEIR_ASSERT(w->refs[block] > 0);
@@ -212,19 +226,13 @@ void *weir_kv_window_memory(const weir_kv_windows *w, int32_t block)
 /* A zero block: kernels may multiply unwritten rows by a zero probability. */
 static int32_t take_block(weir_kv_windows *w, int32_t copy_of)
 {
-    const int32_t block = w->free[--w->n_free];
-    w->refs[block] = 1;
+    const int32_t block = weir_kv_window_take(w);
+    WEIR_ASSERT(block != NONE);
     if (copy_of == NONE)
         memset(weir_kv_window_memory(w, block), 0, w->block_bytes);
     else
         memcpy(weir_kv_window_memory(w, block), weir_kv_window_memory(w, copy_of), w->block_bytes);
     return block;
-}
-
-static bool has_free(weir_kv_windows *w, int64_t n)
-{
-    if (w->n_free < n && w->reclaim != NULL) w->reclaim(w->user, n);
-    return w->n_free >= n;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -297,7 +305,7 @@ weir_status weir_kv_window_reserve(weir_kv_window_table *table, weir_kv_windows 
     weir_kv_window_trim(table, w);
     const int32_t own = weir_kv_window_at(table, last);
     const bool is_shared = own != NONE && w->refs[own] > 1;
-    if (!has_free(w, end - table->end + is_shared)) return WEIR_EFULL;
+    if (!weir_kv_windows_find_free(w, end - table->end + is_shared)) return WEIR_EFULL;
     if (is_shared) {
         put(table, w, last, take_block(w, own));
         weir_kv_window_drop(w, own);
@@ -312,7 +320,7 @@ weir_status weir_kv_window_reserve_before(
 {
     const int64_t first = weir_kv_windows_first(&w->spec, row), end = blocks_for(row);
     WEIR_ASSERT(table->end == table->first);
-    if (!has_free(w, end - first)) return WEIR_EFULL;
+    if (!weir_kv_windows_find_free(w, end - first)) return WEIR_EFULL;
     table->first = table->end = first;
     while (table->end < end) append(table, w, take_block(w, NONE));
     return WEIR_OK;

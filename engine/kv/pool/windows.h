@@ -2,8 +2,9 @@
  * those that later rows can read (docs/decisions/0069-windows.md).
  *
  *   window block  the pages of 64 tokens in all of these layers and heads, one after the other. It
- *                 is held by tables, the prefix cache and table snapshots, and always stays near
- *                 the kernels, even if the other pages of its tokens are in a lower tier
+ *                 is held by tables, the prefix cache and table snapshots. Those of tables are near
+ *                 the kernels, even if the other pages of their tokens are in a lower tier; the
+ *                 prefix cache writes some of its own to disk (engine/kv/prefix/window_tier.c)
  *   window table  window blocks first .. end - 1 of one sequence, and where their pages are
  *
  * Row t is read by rows up to t + window - 1. So before row n is computed, a table needs the blocks
@@ -75,6 +76,10 @@ int64_t weir_kv_windows_free_blocks(const weir_kv_windows *windows);
 void weir_kv_windows_reclaim_with(
     weir_kv_windows *windows, void (*reclaim)(void *user, int64_t n), void *user
 );
+/* True if so many blocks are free, those included that are dropped for it. */
+bool weir_kv_windows_find_free(weir_kv_windows *windows, int64_t n);
+/* Takes a free block, whose bytes are any; -1: there is none. */
+int32_t weir_kv_window_take(weir_kv_windows *windows);
 void weir_kv_window_hold(weir_kv_windows *windows, int32_t block);
 void weir_kv_window_drop(weir_kv_windows *windows, int32_t block);
 int32_t weir_kv_window_refs(const weir_kv_windows *windows, int32_t block);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "engine/kv/prefix/pruned_cache_internal.h"
+#include "engine/kv/prefix/tiers_internal.h"
 
 static bool is_in_tree(const weir_prefix *p, int32_t index)
 {
@@ -122,8 +123,8 @@ static bool tree_is_sound(const weir_prefix *p)
 
 static bool moves(const weir_prefix *p, int32_t index)
 {
-    for (const state_move *one = p->moves.all; one < p->moves.all + p->moves.most; one++)
-        if (one->is_begun && one->entry == index) return true;
+    for (const prefix_move *one = p->moves.all; one < p->moves.all + p->moves.most; one++)
+        if (one->is_begun && one->item == index) return true;
     return false;
 }
 

@@ -1,7 +1,7 @@
 /* engine/kv/prefix/match.c - match: where a sequence can be continued, and giving it the rows and
  * the state of that place. Also for sequences that run: others may have computed more of their
  * tokens meanwhile. */
-#include "engine/kv/prefix/prefix_internal.h"
+#include "engine/kv/prefix/tiers_internal.h"
 
 /* ---- finding --------------------------------------------------------------------------------- */
 /* How far a sequence is in the tree: after `at` tokens, below `parent`, or within the first n_same
@@ -192,12 +192,22 @@ static bool can_grow(const weir_prefix *p, const weir_kv_sequence *sequence, int
            weir_kv_store_free(p->store).tables + sequence->table.n_units;
 }
 
+/* True if what is needed to continue there is in memory; the rest is being read from disk. A state
+ * that was read stays for one iteration only, so it comes last. */
+static bool is_here(
+    weir_prefix *p, const weir_kv_sequence *sequence, const place *at, const float **state
+)
+{
+    *state = NULL;
+    return prefix_read_windows(p, at) && has_state(p, sequence, at, state);
+}
+
 /* Shares the pages, for whose table there is memory, with a copy of the state, as a use of them. */
 static void give(weir_prefix *p, weir_kv_sequence *sequence, const place *end, const float *state)
 {
     WEIR_ASSERT(prefix_share(p, sequence, end)); /* can_grow */
     use_runs(p, end); /* nodes in use are in no order, so moving them in it costs nothing */
-    prefix_use_windows(p, end->node, end->at);
+    prefix_use_windows(p, end->node, end->at, true);
     if (end->entry == NONE) return;
     prefix_use_state(p, end->entry);
     if (state == NULL) return; /* a sequence that only carries rows to a file */
@@ -214,7 +224,10 @@ weir_prefix_hit weir_prefix_match(
     WEIR_ASSERT(sequence->n_computed == 0);
     prefix->clock++;
     const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
-    if (!has_state(prefix, sequence, &best, &state)) {
+    if (prefix_waits_for_windows(prefix))
+        return (weir_prefix_hit
+        ){ .n_matched = hit.n_matched, .waits = true, .reason = "cached rows are written to disk" };
+    if (!is_here(prefix, sequence, &best, &state)) {
         use_runs(prefix, &best);
         return (weir_prefix_hit
         ){ .n_matched = hit.n_matched, .waits = true, .reason = "its state is read from disk" };
@@ -243,6 +256,10 @@ weir_prefix_hit weir_prefix_extend(
         nothing.reason = "its state is on disk";
         return nothing;
     }
+    if (!prefix_has_windows_here(prefix, &best)) {
+        nothing.reason = "rows that layers with a window read are on disk";
+        return nothing;
+    }
     nothing.reason = no_table;
     if (!can_grow(prefix, sequence, best.at)) return nothing;
     (void)has_state(prefix, sequence, &best, &state);
@@ -257,6 +274,7 @@ int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const
     place best;
     WEIR_ASSERT(sequence->n_computed == 0);
     (void)prefix_find(prefix, sequence, salt, sequence->n_tokens, &best);
+    if (!prefix_read_windows(prefix, &best)) return WEIR_PREFIX_WAITS;
     if (best.node != NONE) (void)prefix_share(prefix, sequence, &best);
     return sequence->n_computed;
 }

@@ -5,6 +5,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/kv/prefix/pruned_cache_internal.h"
+#include "engine/kv/prefix/tiers_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -99,7 +100,9 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
             p->ledger, (void **)&p->pruned, WEIR_ACCOUNT_SNAPSHOTS, p->all_pruned_bytes, error
         ));
     pruned_open(p);
-    return prefix_open_tier(p, error);
+    WEIR_TRY(prefix_open_tier(p, error));
+    WEIR_TRY(prefix_open_window_tier(p, error));
+    return prefix_open_moves(p, error);
 }
 
 static const node unused_node = { .depth = -2,
@@ -108,6 +111,8 @@ static const node unused_node = { .depth = -2,
                                   .snapshot = NONE,
                                   .below = NONE,
                                   .window = NONE,
+                                  .window_copy = NONE,
+                                  .window_list = WINDOW_NONE,
                                   .leaf_order = ORDER_NONE };
 
 static void open_nodes(weir_prefix *p)
@@ -132,6 +137,7 @@ weir_status weir_prefix_open(
     if (prefix == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the prefix index");
     *prefix = (weir_prefix){ .store = store, .ledger = ledger, .limits = *limits };
     prefix->visits = &prefix->stats.visits;
+    prefix->windows = weir_kv_store_windows(store);
     weir_status status =
         measure(prefix, weir_kv_store_spec(store))
             ? take_memory(prefix, error)
@@ -165,6 +171,7 @@ void weir_prefix_close(weir_prefix *prefix)
         weir_kv_watch(prefix->store, NULL);
     }
     weir_lower_tier_close(prefix->tier);
+    weir_lower_tier_close(prefix->window_tier);
     weir_ledger *const ledger = prefix->ledger;
     weir_ledger_free(
         ledger, prefix->transfer_memory, WEIR_ACCOUNT_SNAPSHOTS, prefix->transfer_bytes
@@ -328,7 +335,8 @@ int32_t weir_prefix_insert(
             prefix_attach(prefix, index, marks[mark].at - at, marks[mark].state);
         at += n;
     }
-    if (last != NONE) prefix_use_windows(prefix, last, at);
+    if (last != NONE) prefix_use_windows(prefix, last, at, !whole_pages);
+    if (last != NONE && !whole_pages) prefix_end_windows(prefix, last, at);
     if (root != NONE && prefix->nodes[root].children == 0) prefix_drop_leaf(prefix, root);
     if (whole_pages && at == end) return n_marks - mark;
     for (; mark < n_marks; mark++) weir_prefix_release_snapshot(prefix, marks[mark].state);

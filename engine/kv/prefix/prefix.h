@@ -46,6 +46,8 @@ typedef struct weir_prefix_limits {
     size_t pruned_bytes; /* memory for all of them */
     int32_t n_cold; /* states on disk, at most; 0 if the store has no blocks there */
     const char *disk_folder; /* borrowed while the cache is opened */
+    int32_t n_cold_windows; /* window blocks on disk, at most */
+    size_t window_bytes; /* of a window block, if there are some */
 } weir_prefix_limits;
 
 /* Bytes that opening charges to the ledger: the tree and the metadata of states on disk
@@ -63,7 +65,7 @@ typedef struct weir_prefix_hit {
     /* Tokens equal to those of the longest matching sequence. */
     int32_t n_matched;
     const char *reason; /* why not more; static text */
-    /* Nothing yet: the state of the cached prefix is being read from disk. */
+    /* Nothing yet: something is being read from disk, or written to it. */
     bool waits;
     bool is_left; /* the cached sequence goes on otherwise after n_matched */
     /* So it does, and the sequence continues a turn before its answer. */
@@ -73,14 +75,16 @@ typedef struct weir_prefix_hit {
 /* Finds the longest cached prefix of a sequence whose tokens are set and of which nothing is
  * computed, and gives it the rows and the state: at most `most` of its tokens. salt NULL is a salt
  * of its own. Gives nothing if there is no memory for the sequence's table (store.h), or as long as
- * the state is being read from disk (`waits`): to be called again in each step, as what was read
- * and is not taken leaves memory. */
+ * the state or the window is being read from disk, or windows of others are being written that
+ * would be dropped for it (`waits`): to be called again in each step, as what was read and is not
+ * taken leaves memory. */
 weir_prefix_hit weir_prefix_match(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most
 );
 
 /* The same for a sequence that has computed rows: replaces them if the longest cached prefix is at
- * least `least` rows longer and its state is in memory. n_rows: rows that it has then. */
+ * least `least` rows longer and its state and window are in memory. n_rows: rows that it has
+ * then. */
 weir_prefix_hit weir_prefix_extend(
     weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt, int32_t most, int32_t least
 );
@@ -130,12 +134,25 @@ int32_t weir_prefix_insert(
     const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages
 );
 
-/* ---- states on disk (state_tier.c) ----
+/* A later prompt may continue the computed tokens of a cached sequence after `at` of them, so what
+ * layers with a window read there may go to disk. */
+void weir_prefix_mark_window(
+    weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt, int32_t at
+);
+
+/* ---- states and window blocks on disk (state_tier.c, window_tier.c) ----
  * Ends of turns whose memory is taken are written to disk, and read when they are needed, by a
- * thread (state_moves.c). So are states before the last token of a prompt. */
+ * thread (moves.c). So are states before the last token of a prompt, and the rows that layers with
+ * a window read after the end of a cached sequence. */
 /* States that memory has room for besides n_snapshots, while they are written or read. */
 int32_t weir_prefix_extra_states(const weir_prefix_limits *limits);
-/* States that are being written or read, or were and whose moves have not been ended. NULL-safe. */
+/* Window blocks that the pool has for those that are written or read. */
+int32_t weir_prefix_extra_windows(const weir_kv_windows_spec *spec);
+/* Between steps: begins to write window blocks of ends, if few others could be dropped. NULL-safe.
+ */
+void weir_prefix_demote_windows(weir_prefix *prefix);
+/* States and window blocks that are being written or read, or were and whose moves have not been
+ * ended. NULL-safe. */
 int32_t weir_prefix_moves(const weir_prefix *prefix);
 /* Between steps: ends what is written or read. Returns true if there was anything. */
 bool weir_prefix_end_moves(weir_prefix *prefix);
@@ -145,10 +162,12 @@ bool weir_prefix_will_end_moves(weir_prefix *prefix);
 void weir_prefix_wait_for_moves(weir_prefix *prefix);
 /* Sets what the thread calls each time that a move can be ended (weir_worker_listen). NULL-safe. */
 void weir_prefix_listen_to_moves(weir_prefix *prefix, void (*listener)(void *user), void *user);
-/* Drops states from disk until n_blocks more KV blocks have room there. NULL-safe. */
+/* Drops states and window blocks from disk until n_blocks more KV blocks have room there.
+ * NULL-safe. */
 void weir_prefix_leave_disk(weir_prefix *prefix, int64_t n_blocks);
 /* For tests. NULL: there is none. */
-weir_lower_tier *weir_prefix_lower_tier(const weir_prefix *prefix);
+weir_lower_tier *weir_prefix_lower_tier(const weir_prefix *prefix); /* of states */
+weir_lower_tier *weir_prefix_window_tier(const weir_prefix *prefix);
 
 /* Makes the last state on the computed tokens of a cached sequence the end of its turn. */
 void weir_prefix_end_turn(weir_prefix *prefix, const weir_kv_sequence *sequence, const char *salt);
@@ -191,26 +210,36 @@ bool weir_prefix_next(
 );
 
 /* ---- sequences that will be dropped, for what saves them before ------------------------------ */
-/* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
- * this many pages are free, or that would lose the end of a turn before this many turns end (or
- * half of all states). Counts only tokens not shared with other sequences and not tried before.
- * Copies its tokens to a clear sequence. A call looks at some hundred runs: it goes on where the
- * last one ended, LATER if it is not at an end then, and NONE if there was no such sequence since
- * the search began. To be called between steps as long as it is not NONE. */
+typedef struct weir_prefix_wanted {
+    weir_kv_pages pages;
+    int32_t n_states; /* ends of turns */
+    int64_t n_windows; /* window blocks */
+} weir_prefix_wanted;
 typedef enum weir_prefix_victim {
     WEIR_VICTIM_NONE,
     WEIR_VICTIM_FOUND,
     WEIR_VICTIM_LATER
 } weir_prefix_victim;
+/* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
+ * the wanted pages are free, or that would lose the end of a turn before so many turns end (or half
+ * of all states), or its window before so many window blocks are taken. Counts only tokens not
+ * shared with other sequences and not tried before. Copies its tokens to a clear sequence. A call
+ * looks at some hundred runs: it goes on where the last one ended, LATER if it is not at an end
+ * then, and NONE if there was no such sequence since the search began. To be called between steps
+ * as long as it is not NONE. */
 weir_prefix_victim weir_prefix_next_victim(
-    weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
+    weir_prefix *prefix, const weir_prefix_wanted *wanted, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 );
+/* True if so many window blocks can be taken without dropping one, those that could go to disk
+ * included. */
+bool weir_prefix_has_free_windows(const weir_prefix *prefix, int64_t n_blocks);
 /* True if this many turns, or half of all states, can end without taking the end of another. */
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 /* Shares the rows of the sequence's tokens up to where they can be continued, as weir_prefix_match
  * does, but does not count as a use and copies no state. Returns how many; 0 also if there is no
- * memory for the table. */
+ * memory for the table; WEIR_PREFIX_WAITS if its window is being read from disk: to be called again
+ * when moves have been ended. */
 int32_t weir_prefix_share(weir_prefix *prefix, weir_kv_sequence *sequence, const char *salt);
 /* Marks the cached prefix of these tokens: n_saved of them are in a file, the others were tried or
  * cannot be saved. weir_prefix_next_victim skips them. */
@@ -264,7 +293,10 @@ typedef struct weir_prefix_stats {
     int64_t n_pruned, n_pruned_tokens;
     int64_t dropped_tokens; /* since opening */
     int64_t unsaved_tokens; /* of them: not in a file */
-    int64_t n_windows; /* window blocks (pool/windows.h) */
+    int64_t n_windows; /* window blocks in memory (pool/windows.h) */
+    int64_t n_cold_windows; /* on disk, or being written to it; some are in memory, too */
+    /* Since opening: written to disk, read back, and what failed. */
+    int64_t windows_out, windows_back, window_errors;
     int64_t n_inserted; /* insertions of tokens, states or pruned entries, since opening */
     /* For tests: nodes and states looked at since opening, which is what calls cost. */
     int64_t visits;

@@ -59,17 +59,19 @@ typedef struct node {
     int32_t n_busy; /* children that are not droppable */
     int32_t leaf_place, block_place; /* in its order */
     int32_t older, newer; /* runs used last before and after it; NONE at the ends */
-    /* Its rows of layers with a window (pool/windows.h); NONE: dropped. The next ones in the order
-     * of use. */
-    int32_t window, window_older, window_newer;
+    /* Its rows of layers with a window (pool/windows.h): in memory, and on disk; NONE: not there.
+     * The next ones in their list. */
+    int32_t window, window_copy, window_older, window_newer;
     branch stored; /* one of the parent's children's */
     uint8_t leaf_order; /* of ORDER_SINKS .. ORDER_COLD, or ORDER_NONE */
+    uint8_t window_list;
+    bool is_window_end; /* a row is likely to be next that reads its window block */
     bool is_demotable; /* in ORDER_BLOCKS */
     bool is_idle, is_cold, is_droppable;
     bool has_lost_file; /* a file that held tokens of this run is gone */
     /* Of its tokens: in a file; in a file or never to be saved. */
     int32_t n_saved, n_tried;
-    uint64_t last_use;
+    uint64_t last_use, window_use;
 } node;
 static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
 
@@ -105,31 +107,50 @@ typedef struct snapshot_entry {
     uint64_t last_use;
 } snapshot_entry;
 
-/* States that may be written or read at once. */
-enum { STATE_MOVES = 8 };
+/* Window blocks of nodes, each list in the order of use: not of an end; of an end, and not on disk;
+ * in memory and on disk; on disk only; being written or read. */
+typedef enum window_list {
+    WINDOW_OTHER,
+    WINDOW_UNWRITTEN,
+    WINDOW_WRITTEN,
+    WINDOW_COLD,
+    WINDOW_MOVING,
+    WINDOW_LISTS,
+    WINDOW_NONE = WINDOW_LISTS /* the node has none */
+} window_list;
 
-/* A state that is being written or read (state_moves.c). */
-typedef struct state_move {
-    int32_t entry, block, memory;
+/* States that may be written or read at once, and window blocks. */
+enum { MOST_MOVES = 8 };
+
+/* A state or a window block that is being written or read (moves.c). */
+typedef struct prefix_move {
+    /* What moves: of a state its entry and number of memory, of a window block its node, NONE if
+     * that has dropped it, and its number in the pool. */
+    int32_t item, memory;
+    int32_t block; /* on disk */
     int64_t number; /* in order of their begin */
     bool is_begun; /* the engine thread's: it is in use */
     bool is_read;
-    bool is_here; /* the engine thread's: it was read, and is in its memory for now */
+    bool is_here; /* the engine thread's: a state was read, and is in its memory for now */
     bool is_used; /* the engine thread's: by a sequence, or wanted for a file */
     bool is_queued, is_done; /* (lock) */
     weir_status status; /* once it is done */
     weir_error why;
-} state_move;
+} prefix_move;
 
-typedef struct state_moves {
-    state_move all[STATE_MOVES]; /* [most] */
-    int32_t most; /* 0: no states go to disk */
+typedef struct prefix_moves {
+    prefix_move all[MOST_MOVES]; /* [most] */
+    int32_t most; /* 0: none go to disk */
     /* In use; of them, reads whose state is not here yet, and writes, which leave one for reads. */
     int32_t n_begun, n_reading, n_writing;
-    int64_t n_all; /* since opening */
+} prefix_moves;
+
+/* The thread that writes and reads. */
+typedef struct prefix_mover {
+    int64_t n_all; /* moves since opening */
     int32_t n_undone; /* (lock) */
     weir_worker worker;
-} state_moves;
+} prefix_mover;
 
 typedef struct pruned_entry pruned_entry; /* pruned_cache_internal.h */
 
@@ -145,6 +166,7 @@ typedef struct victim_search {
     uint64_t end; /* the last use at its beginning */
     uint64_t use; /* of the runs that are counted in same_use, not yet in before */
     weir_kv_pages before, same_use; /* idle pages of the runs that it went by */
+    int64_t n_windows; /* window blocks of these that no sequence holds */
     int64_t debt; /* visits beyond what its calls may take */
 } victim_search;
 
@@ -180,13 +202,18 @@ struct weir_prefix {
     int32_t *state_orders;
     int32_t n_ordered[STATE_ORDERS];
     int64_t floors[STATE_ORDERS];
-    weir_lower_tier *tier; /* states on disk; NULL: none */
-    state_moves moves;
-    char *transfer_memory, *transfer; /* the thread's: for a state on its way, aligned */
+    weir_lower_tier *tier, *window_tier; /* states and window blocks on disk; NULL: none */
+    prefix_moves moves, window_moves; /* moves: of states */
+    prefix_mover mover;
+    char *transfer_memory, *transfer; /* the thread's: for what is on its way, aligned */
     size_t transfer_bytes;
     int32_t oldest, newest; /* of all runs, by last_use */
     weir_kv_windows *windows; /* the store's; may be NULL */
-    int32_t window_oldest, window_newest; /* of the runs with a window block */
+    struct {
+        int32_t oldest, newest;
+    } window_lists[WINDOW_LISTS];
+    uint64_t window_clock; /* of uses */
+    int64_t window_written_ns; /* when a write ended last, or the first one began */
     int32_t walk; /* of them, where weir_prefix_next ended; NONE: at the end */
     victim_search search;
     int32_t free_entry, free_memory, n_free_memory;
@@ -219,26 +246,6 @@ weir_prefix_hit prefix_find(
 );
 /* Shares the pages down to the place, deepest first. False: there is no memory for the table. */
 bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
-
-/* ---- windows.c ------------------------------------------------------------------------------- */
-void prefix_open_windows(weir_prefix *p);
-void prefix_close_windows(weir_prefix *p);
-/* Shares the window block between the node, whose first n tokens are those of this run, and the
- * sequence. */
-void prefix_keep_window(
-    weir_prefix *p, int32_t index, weir_kv_sequence *sequence, int32_t run, int32_t n
-);
-void prefix_drop_window(weir_prefix *p, int32_t index);
-/* The window blocks that row `at`, the one after those of the path to this node, reads are the last
- * used ones. */
-void prefix_use_windows(weir_prefix *p, int32_t index, int32_t at);
-/* True if the rows that row `at` reads are there; the one before it is the node's. */
-bool prefix_has_window(const weir_prefix *p, int32_t index, int32_t at);
-/* Moves the place up to the last one before which they are; `node` NONE: there is none. */
-void prefix_find_window(const weir_prefix *p, place *best);
-/* The empty table of the sequence shares these rows. */
-void prefix_share_windows(weir_prefix *p, weir_kv_sequence *sequence, const place *end);
-bool prefix_windows_are_sound(const weir_prefix *p);
 
 /* ---- sequences.c ----------------------------------------------------------------------------- */
 /* Removes the name from the tree. */
@@ -337,31 +344,6 @@ int32_t prefix_first_state(const weir_prefix *p, int which);
 bool prefix_state_goes_before(const weir_prefix *p, int32_t a, int32_t b);
 /* Entries of ends of turns that are not pinned and are dropped before this one, at most `most`. */
 int32_t prefix_ends_before(const weir_prefix *p, int32_t entry, int32_t most);
-
-/* ---- state_tier.c ---------------------------------------------------------------------------- */
-size_t prefix_state_stride(const weir_prefix_limits *limits); /* bytes of a state on disk */
-size_t prefix_transfer_bytes(const weir_prefix_limits *limits);
-size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits);
-WEIR_MUST_CHECK weir_status prefix_open_tier(weir_prefix *p, weir_error *error);
-/* States that fit on disk in addition, at most as many as fit in memory. */
-int32_t prefix_free_cold_states(const weir_prefix *p);
-/* Begins to write a state to disk, for which a write may begin. False: there is no room. */
-bool prefix_demote_state(weir_prefix *p, int32_t index);
-/* The state, as a use of it, until moves are ended. NULL: it is being read from disk, or cannot be
- * yet. */
-const float *prefix_read_state(weir_prefix *p, int32_t index);
-
-/* ---- state_moves.c --------------------------------------------------------------------------- */
-WEIR_MUST_CHECK weir_status prefix_open_moves(weir_prefix *p, weir_error *error);
-void prefix_close_moves(weir_prefix *p); /* also if they were not opened */
-void prefix_free_block(weir_prefix *p, int32_t block); /* of the file */
-/* The move of an entry; NULL: it does not move. */
-state_move *prefix_move_of(weir_prefix *p, int32_t entry);
-/* True if a read, or a write, may begin; a write of what is no end of a turn. */
-bool prefix_may_move(const weir_prefix *p, bool is_read);
-bool prefix_may_demote(const weir_prefix *p);
-/* Begins to write the entry's state, or to read it to this memory. */
-void prefix_begin_move(weir_prefix *p, int32_t index, int32_t memory, bool is_read);
 
 /* ---- small ones ------------------------------------------------------------------------------ */
 /* Adds the forest and some salts. */

@@ -2,6 +2,7 @@
  * be, and how many pages they have, is kept as it changes (idle.c). */
 #include "engine/kv/prefix/pruned_cache.h"
 #include "engine/kv/prefix/pruned_cache_internal.h"
+#include "engine/kv/prefix/tiers_internal.h"
 
 /* ---- dropping -------------------------------------------------------------------------------- */
 void prefix_drop_leaf(weir_prefix *p, int32_t index)

@@ -2,8 +2,8 @@
  * dropped next. */
 #include <string.h>
 
-#include "engine/kv/prefix/prefix_internal.h"
 #include "engine/kv/prefix/pruned_cache.h"
+#include "engine/kv/prefix/tiers_internal.h"
 
 /* ---- cached sequences ------------------------------------------------------------------------ */
 /* Tokens above a node. */
@@ -192,17 +192,35 @@ static void go_by(weir_prefix *p)
 {
     victim_search *const search = &p->search;
     const int32_t index = search->at;
+    const int32_t window = p->nodes[index].window;
+    search->n_windows += window != NONE && weir_kv_window_refs(p->windows, window) == 1;
     if (has_idle_page(p, index))
         search->same_use =
             weir_kv_pages_plus(search->same_use, is_sink(p, index) ? p->sink_block : p->block);
     search->at = p->nodes[index].newer;
 }
 
+/* True if so many window blocks are free when those of the runs that it went by are taken. */
+static bool has_windows_before(const weir_prefix *p, int64_t n_blocks)
+{
+    return p->windows == NULL || weir_kv_windows_free_blocks(p->windows) +
+                                         prefix_free_cold_windows(p) + p->search.n_windows >=
+                                     n_blocks;
+}
+
+bool weir_prefix_has_free_windows(const weir_prefix *prefix, int64_t n_blocks)
+{
+    return prefix->windows == NULL ||
+           weir_kv_windows_free_blocks(prefix->windows) + prefix_free_cold_windows(prefix) >=
+               n_blocks;
+}
+
 /* The next run, in the order of use, that ends a sequence which loses `least` tokens with it; the
  * search is not past it then. NONE: it ended, which it also does where the runs that it went by
- * have all pages that are wanted, if states do not matter; or `last_visit` was reached. */
+ * have all that is wanted, if states do not matter; or `last_visit` was reached. */
 static int32_t find_victim(
-    weir_prefix *p, weir_kv_pages wanted, int32_t least, bool states_matter, int64_t last_visit
+    weir_prefix *p, const weir_prefix_wanted *wanted, int32_t least, bool states_matter,
+    int64_t last_visit
 )
 {
     victim_search *const search = &p->search;
@@ -214,7 +232,9 @@ static int32_t find_victim(
             search->before = weir_kv_pages_plus(search->before, search->same_use);
             search->same_use = (weir_kv_pages){ 0 };
             search->use = p->nodes[i].last_use;
-            if (!states_matter && weir_kv_pages_fit(wanted, free_before(p))) break;
+            if (!states_matter && weir_kv_pages_fit(wanted->pages, free_before(p)) &&
+                has_windows_before(p, wanted->n_windows))
+                break;
         }
         if (p->nodes[i].children == 0 && loss_of(p, i, least) >= least) return i;
     }
@@ -222,29 +242,28 @@ static int32_t find_victim(
     return NONE;
 }
 
-/* True if the sequence will be dropped, or an end of its turns, before there are this many pages
- * and states. */
-static bool is_endangered(
-    const weir_prefix *p, int32_t leaf, weir_kv_pages wanted, int32_t n_states
-)
+/* True if the sequence will be dropped, or an end of its turns, or its window, before there is what
+ * is wanted. */
+static bool is_endangered(const weir_prefix *p, int32_t leaf, const weir_prefix_wanted *wanted)
 {
     const int32_t end = first_end_of(p, leaf);
-    return !weir_kv_pages_fit(wanted, free_before(p)) ||
-           (end != NONE && !prefix_has_states_before(p, n_states, end));
+    return !weir_kv_pages_fit(wanted->pages, free_before(p)) ||
+           !has_windows_before(p, wanted->n_windows) ||
+           (end != NONE && !prefix_has_states_before(p, wanted->n_states, end));
 }
 
 /* Searches from where the last call ended; once more if this search found something before, and
  * what it went by may have changed since. */
 static weir_prefix_victim search_victim(
-    weir_prefix *p, weir_kv_pages wanted, int32_t n_states, int32_t least, int64_t last_visit
+    weir_prefix *p, const weir_prefix_wanted *wanted, int32_t least, int64_t last_visit
 )
 {
-    const bool states_matter = !weir_prefix_has_free_states(p, n_states);
+    const bool states_matter = !weir_prefix_has_free_states(p, wanted->n_states);
     victim_search *const search = &p->search;
     do {
         if (!search->is_begun) begin_search(p);
         const int32_t found = find_victim(p, wanted, least, states_matter, last_visit);
-        if (found != NONE && is_endangered(p, found, wanted, n_states)) {
+        if (found != NONE && is_endangered(p, found, wanted)) {
             search->has_found = true;
             return WEIR_VICTIM_FOUND;
         }
@@ -255,15 +274,14 @@ static weir_prefix_victim search_victim(
 }
 
 weir_prefix_victim weir_prefix_next_victim(
-    weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least,
+    weir_prefix *prefix, const weir_prefix_wanted *wanted, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 )
 {
     victim_search *const search = &prefix->search;
     const int64_t last_visit = *prefix->visits + VISITS - search->debt;
     weir_prefix_victim result = WEIR_VICTIM_LATER;
-    if (*prefix->visits < last_visit)
-        result = search_victim(prefix, wanted, n_states, least, last_visit);
+    if (*prefix->visits < last_visit) result = search_victim(prefix, wanted, least, last_visit);
     search->debt = *prefix->visits > last_visit ? *prefix->visits - last_visit : 0;
     if (result == WEIR_VICTIM_FOUND)
         copy_sequence(prefix, search->at, prefix->nodes[search->at].n_tokens, sequence, salt);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/kv/prefix/prefix_internal.h"
+#include "engine/kv/prefix/tiers_internal.h"
 
 /* ---- entries --------------------------------------------------------------------------------- */
 static const snapshot_entry unused_entry = { .memory = NONE, .block = NONE };
@@ -31,7 +31,7 @@ void prefix_free_entry(weir_prefix *p, int32_t index)
 {
     snapshot_entry *const own = &p->entries[index];
     if (own->memory != NONE) prefix_give_memory(p, own->memory);
-    if (own->block != NONE) prefix_free_block(p, own->block);
+    if (own->block != NONE) prefix_free_block(p, p->tier, own->block);
     *own = unused_entry;
     own->next = p->free_entry;
     p->free_entry = index;
@@ -246,7 +246,7 @@ void prefix_return_state(weir_prefix *p, int32_t index)
 {
     snapshot_entry *const own = &p->entries[index];
     prefix_leave_order(p, index);
-    prefix_free_block(p, own->block);
+    prefix_free_block(p, p->tier, own->block);
     own->block = NONE;
     prefix_order_state(p, index);
     p->stats.n_cold_snapshots--;
@@ -314,7 +314,7 @@ static bool has_last(weir_prefix *p, const weir_kv_sequence *sequence, const cha
                                         .n_tokens = sequence->n_computed };
     (void)prefix_find(p, &computed, salt, sequence->n_computed, &last);
     if (last.entry == NONE || prefix_read_state(p, last.entry) != NULL) return true;
-    state_move *const move = prefix_move_of(p, last.entry);
+    prefix_move *const move = prefix_move_of(p, last.entry);
     if (move != NULL) move->is_used = p->entries[last.entry].was_read = true;
     return false;
 }

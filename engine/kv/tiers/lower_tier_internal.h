@@ -15,7 +15,7 @@ typedef struct tier_part {
 typedef _Atomic uint64_t tier_bits; /* 64 of them */
 
 /* Files that share one limit. */
-enum { SHARERS = 2 };
+enum { SHARERS = 3 };
 
 /* Bytes of files on disk. */
 typedef struct tier_space {

@@ -109,7 +109,9 @@ static weir_status add(writer *w, const void *bytes, size_t n)
 /* The largest page, rounded so that copies stay aligned. */
 static size_t copy_bytes(const weir_kv_spec *spec)
 {
+    enum { WITHOUT_PAGES = 16384 }; /* states and window blocks are copied in pieces */
     size_t most = weir_kv_sink_page_stride(spec);
+    if (spec->n_layers == 0) return WITHOUT_PAGES;
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const size_t bytes = weir_kv_page_stride(spec, layer);
         if (bytes > most) most = bytes;

@@ -16,7 +16,7 @@ TEST_P(Tiers, CachedPrefixesKnowOfPrunedTables)
 {
     open_tiers(20, 20);
     weir_prefix *prefix = nullptr;
-    const weir_prefix_limits limits = { 40, 0, 0, 0, 0, 0, nullptr };
+    const weir_prefix_limits limits = { 40, 0, 0, 0, 0, 0, nullptr, 0, 0 };
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
     weir_kv_sequence a = {}, b = {};
     ASSERT_EQ(weir_kv_sequence_open(&a, store_, ledger_, 0, &error_), WEIR_OK);
@@ -71,7 +71,7 @@ TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
 {
     open_tiers(20, 20);
     weir_prefix *prefix = nullptr;
-    const weir_prefix_limits limits = { 40, 0, 0, 4, 64 << 10, 0, nullptr };
+    const weir_prefix_limits limits = { 40, 0, 0, 4, 64 << 10, 0, nullptr, 0, 0 };
     Watched watched;
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
     watched.open(spec_, store_, ledger_);
@@ -110,7 +110,7 @@ TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
 {
     open_tiers(30, 30);
     weir_prefix *prefix = nullptr;
-    const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10, 0, nullptr };
+    const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10, 0, nullptr, 0, 0 };
     Watched watched;
     weir_kv_sequence(&all)[4] = watched.all;
     int n_pruned = 0, n_demoted = 0, n_taken = 0, n_kept = 0, n_continued = 0;

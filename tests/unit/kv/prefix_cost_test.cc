@@ -29,8 +29,9 @@ class PrefixCost : public ::testing::Test {
             1,         &geometry, &f16, n_pages, n_rows, has_disk ? 64 : 0, folder.c_str(), {}, 0,
             !has_disk, false,     0,    0,       {}
         };
-        const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u, 0, 0,
-                                            0,       nullptr };
+        const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u,
+                                            0,       0,        0,
+                                            nullptr, 0,        0 };
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
@@ -92,15 +93,14 @@ class PrefixCost : public ::testing::Test {
     weir_prefix_victim search(bool all_pages, int n)
     {
         char salt[WEIR_PREFIX_SALT + 1];
-        weir_kv_pages wanted = {};
-        wanted.others[0] = all_pages ? weir_kv_pages_others(weir_kv_store_all(store_)) : 0;
+        weir_prefix_wanted wanted = { {}, 1, 0 };
+        wanted.pages.others[0] = all_pages ? weir_kv_pages_others(weir_kv_store_all(store_)) : 0;
         weir_prefix_victim result = WEIR_VICTIM_LATER;
         int64_t all = 0;
         weir_kv_sequence_clear(&s_);
         while (result == WEIR_VICTIM_LATER && all < 10 * n) {
-            const int64_t one = visits([&] {
-                result = weir_prefix_next_victim(prefix_, wanted, 1, 256, &s_, salt);
-            });
+            const int64_t one =
+                visits([&] { result = weir_prefix_next_victim(prefix_, &wanted, 256, &s_, salt); });
             EXPECT_LE(one, VISITS + 40);
             all += one;
         }
@@ -341,7 +341,8 @@ TEST_F(PrefixCost, SearchingALongSequence)
     int n_searches = 0;
     const auto many_calls = [&] {
         for (int i = 0; i < CALLS; i++) {
-            const auto result = weir_prefix_next_victim(prefix_, {}, 1, 256, &s_, salt);
+            const weir_prefix_wanted wanted = { {}, 1, 0 };
+            const auto result = weir_prefix_next_victim(prefix_, &wanted, 256, &s_, salt);
             ASSERT_NE(result, WEIR_VICTIM_FOUND);
             n_searches += result == WEIR_VICTIM_NONE;
         }

@@ -77,7 +77,9 @@ class Prefix : public ::testing::TestWithParam<Kind> {
                                             0,
                                             0,
                                             n_cold_,
-                                            folder.c_str() };
+                                            folder.c_str(),
+                                            0,
+                                            0 };
         const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
             << error_.text;

@@ -246,8 +246,8 @@ class RandomTree : public Prefix {
         // The last search may go on; it finds nothing only after one from the beginning.
         const bool is_new = pick(2) == 0;
         if (is_new) prefix_->search.is_begun = false;
-        const auto result =
-            weir_prefix_next_victim(prefix_, wanted, n_states, least, &s, found_salt);
+        const weir_prefix_wanted all = { wanted, n_states, 0 };
+        const auto result = weir_prefix_next_victim(prefix_, &all, least, &s, found_salt);
         ASSERT_NE(result, WEIR_VICTIM_LATER) << "there are few runs";
         if (is_new || result == WEIR_VICTIM_NONE)
             EXPECT_EQ(result == WEIR_VICTIM_FOUND, victim != NONE);

@@ -9,7 +9,7 @@
 #include <vector>
 
 extern "C" {
-#include "engine/kv/prefix/prefix_internal.h"
+#include "engine/kv/prefix/tiers_internal.h"
 }
 
 namespace prefix_reference {

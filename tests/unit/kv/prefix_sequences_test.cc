@@ -17,8 +17,8 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1];
     const auto finds = [&](int64_t n_pages, int32_t least) {
-        return weir_prefix_next_victim(prefix_, others(n_pages), 0, least, &s, salt) ==
-               WEIR_VICTIM_FOUND;
+        const weir_prefix_wanted wanted = { others(n_pages), 0, 0 };
+        return weir_prefix_next_victim(prefix_, &wanted, least, &s, salt) == WEIR_VICTIM_FOUND;
     };
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
     EXPECT_FALSE(finds(4 * 8, 192)) << "these are free";
@@ -220,7 +220,8 @@ TEST_P(Prefix, ASequenceWithoutItsFileIsEndangeredOnceItIsUsed)
     weir_kv_sequence s = sequence({});
     char salt[WEIR_PREFIX_SALT + 1];
     const auto is_endangered = [&] {
-        const auto victim = weir_prefix_next_victim(prefix_, others(4 * 20), 1, 64, &s, salt);
+        const weir_prefix_wanted wanted = { others(4 * 20), 1, 0 };
+        const auto victim = weir_prefix_next_victim(prefix_, &wanted, 64, &s, salt);
         weir_kv_sequence_clear(&s);
         return victim == WEIR_VICTIM_FOUND;
     };

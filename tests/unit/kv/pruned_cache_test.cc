@@ -14,7 +14,7 @@ class PrunedCache : public Tiers {
     void start(int32_t n_pruned)
     {
         open_tiers(40, 20);
-        const weir_prefix_limits limits = { 40, 0, 0, n_pruned, 256 << 10, 0, nullptr };
+        const weir_prefix_limits limits = { 40, 0, 0, n_pruned, 256 << 10, 0, nullptr, 0, 0 };
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
             << error_.text;
         watched_.open(spec_, store_, ledger_);

@@ -26,7 +26,7 @@ class SizeClass : public ::testing::Test {
         spec.max_rows = window;
         spec.evicts = true;
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
-        const weir_prefix_limits limits = { 40, 0, 0, 0, 0, 0, nullptr };
+        const weir_prefix_limits limits = { 40, 0, 0, 0, 0, 0, nullptr, 0, 0 };
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK);
         for (weir_kv_sequence *s : { &pruned_, &whole_ })
             ASSERT_EQ(weir_kv_sequence_open(s, store_, ledger_, 0, &error_), WEIR_OK);
