@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "engine/kv/pool/store.h"
+#include "tests/unit/model/windowed.h"
 #include "tests/unit/schedule/simulation.h"
 
 namespace {
@@ -42,7 +43,8 @@ class Simulation : public support::Service {
                       has_head(model) ? "speculation.match=64" : "speculation.match=1" };
         if (drafts) settings_.push_back("speculation.method=ngram");
         if (drafts && has_head(model)) settings_.push_back("speculation.mtp=on");
-        if (strstr(model, "gemma") != nullptr) settings_.push_back("batch.chunk=64");
+        if (strstr(model, "gemma") != nullptr || strchr(model, ':') != nullptr)
+            settings_.push_back("batch.chunk=64");
         if (with_files) {
             settings_.push_back("sessions.dir=" + folder_ + "/sessions");
             settings_.push_back("memory.disk_dir=" + folder_ + "/tier");
@@ -50,6 +52,15 @@ class Simulation : public support::Service {
             settings_.push_back("memory.snapshots=4MiB"); /* some of each model's states */
         }
         with_server_ = with_files; /* which has threads for them */
+        if (const char *const colon = strchr(model, ':')) {
+            model_ = std::make_unique<support::Folder>("simulated-model");
+            std::vector<std::string> pattern;
+            for (const char *at = model; at < colon; at++)
+                pattern.push_back(*at == 'w' ? "window" : "whole");
+            support::write_windowed(*model_, pattern, std::stoi(colon + 1), &settings_);
+            settings_.push_back("model.path=" + model_->path());
+            model = "mistral";
+        }
         open(model, SLOTS, memory, WINDOW, 24);
     }
     void end()
@@ -85,6 +96,7 @@ class Simulation : public support::Service {
         has_windows_ = least_windows() > 0;
         fixed_ = weir_plan_total(&plan) - plan.kv - plan.kv_windows + least_windows();
         window_ = plan.kv / SLOTS;
+        if (model_ != nullptr) least_ = least_memory();
         make_turns(together);
         for (SimulatedTurn &turn : turns_) {
             struct Told {
@@ -123,13 +135,31 @@ class Simulation : public support::Service {
         return (size_t)weir_kv_windows_needed(spec, SLOTS, 0, 1) *
                weir_kv_windows_block_bytes(spec);
     }
+    /* With which a plan with windows fits. */
+    size_t least_memory()
+    {
+        size_t least = 0, most = 64 << 20;
+        const weir_engine_options options = { &config_, true,    with_server_,
+                                              nullptr,  nullptr, nullptr };
+        while (most - least > 4096) {
+            weir_plan plan = {};
+            const std::string half = std::to_string((least + most) / 2) + "B";
+            EXPECT_EQ(weir_config_set(&config_, "memory.host", half.c_str(), &error_), WEIR_OK);
+            const bool fits = weir_engine_plan(&plan, &options, &error_) == WEIR_OK &&
+                              plan.facts.n_window_blocks > 0;
+            (fits ? most : least) = (least + most) / 2;
+        }
+        return most;
+    }
     void play(const char *model, unsigned seed, bool together = false)
     {
         SCOPED_TRACE(std::string(model) + ", WEIR_SIMULATION_SEED=" + std::to_string(seed));
         /* Memory for all windows, or for between 1 and 3 of them. */
         const size_t few = has_windows_ ? 6 : 5 + seed % 7, /* else no window is dropped */
             part = seed % 4 == 0 ? 4 * SLOTS : few;
-        const std::string memory = std::to_string(fixed_ + window_ * part / 4) + "B";
+        const size_t bytes =
+            model_ != nullptr ? least_ + seed % 4 * (64 << 10) : fixed_ + window_ * part / 4;
+        const std::string memory = std::to_string(bytes) + "B";
         start(model, memory.c_str(), together, seed % 4 < 3);
         ASSERT_NE(engine_, nullptr);
         EXPECT_EQ(least_windows() > 0, has_windows_);
@@ -151,6 +181,7 @@ class Simulation : public support::Service {
         n_evicted_ += stats().evicted_tokens;
         n_accepted_ += stats().accepted_tokens;
         n_bytes_out_ += stats().kv_bytes_out;
+        n_windows_out_ += stats().window_blocks_out;
         end();
     }
     void check_end()
@@ -193,15 +224,18 @@ class Simulation : public support::Service {
         EXPECT_GT(n_restored_, n / 4);
         EXPECT_GT(n_evicted_, 100 * n);
         EXPECT_GT(n_bytes_out_, 0);
+        if (model_ == nullptr) return;
+        EXPECT_GT(n_windows_out_, 0);
     }
+    std::unique_ptr<support::Folder> model_; /* of "LAYERS:WINDOW", as in window_rows.h */
     std::vector<SimulatedTurn> turns_;
     weir_policy_options policy_;
     std::string trace_, folder_; /* trace_: of the last one */
-    size_t fixed_ = 0, window_ = 0;
+    size_t fixed_ = 0, window_ = 0, least_ = 0;
     bool has_windows_ = false;
     int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_together_ = 0, n_preempted_ = 0,
             n_cached_ = 0, n_backfilled_ = 0, n_saved_ = 0, n_restored_ = 0, n_evicted_ = 0,
-            n_bytes_out_ = 0, n_accepted_ = 0;
+            n_bytes_out_ = 0, n_accepted_ = 0, n_windows_out_ = 0;
 };
 
 TEST_F(Simulation, ASeedRepeatsItsSchedule)
@@ -266,6 +300,12 @@ TEST_F(Simulation, TogetherOfAModelWithADraftHead)
 {
     play_together("../mtp/chain", from_environment("WEIR_SIMULATIONS", 8));
     EXPECT_GT(n_accepted_, 100);
+}
+
+/* Windows of 200 rows, which go to disk. */
+TEST_F(Simulation, TogetherOfAModelWithLongWindows)
+{
+    play_together("wo:200", from_environment("WEIR_SIMULATIONS", 8));
 }
 
 TEST_F(Simulation, TogetherOfAnAttentionModel)
