@@ -111,14 +111,28 @@ static found find_tensor(binder *b, const weir_toml_node *entry, place at)
     return own;
 }
 
+/* The output matrix is the embedding, even if the checkpoint has one besides. */
+static bool is_tied(const binder *b)
+{
+    weir_meta meta;
+    return b->container == WEIR_CONTAINER_SAFETENSORS &&
+           weir_tensor_directory_meta(b->model->directory, "tie_word_embeddings", &meta) &&
+           meta.type == WEIR_META_BOOL && meta.boolean;
+}
+
 found weir_bind_find(binder *b, const wanted *w, int64_t expert)
 {
     const place at = { .layer = w->layer, .expert = expert };
     const found own = find_tensor(b, w->entry, at);
     const char *const instead = weir_toml_string(weir_toml_get(w->entry, "or"), NULL);
-    if (own.tensor != NULL || instead == NULL) return own;
+    if (instead == NULL) return own;
+    const bool is_unused = own.tensor != NULL && strcmp(instead, "embed") == 0 && is_tied(b) &&
+                           weir_model_directory_of(b->model, own.tensor) == b->model->directory;
+    if (own.tensor != NULL && !is_unused) return own;
     const found other = find_tensor(b, weir_toml_get(b->table, instead), at);
-    return other.tensor != NULL ? other : own;
+    if (other.tensor == NULL) return own;
+    if (is_unused) weir_bind_mark_used(b, own.tensor);
+    return other;
 }
 
 bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const weir_tensor **out)

@@ -228,6 +228,19 @@ TEST(Published, AWindowOfTheWholeContextIsNone)
     EXPECT_EQ(window_layers(512, { "model.context=1024" }), LAYERS);
 }
 
+TEST(Published, AHeadBesideATiedEmbeddingIsNotUsed)
+{
+    const Folder folder;
+    Arrays tensors = llama_tensors();
+    write_checkpoint(folder, mistral_config(""), tensors);
+    const std::vector<float> want = logits_of(folder.path(), "mistral");
+    tensors["lm_head.weight"] = noise({ VOCAB, D }, 0.5f, 7);
+    write_checkpoint(folder, mistral_config(R"("tie_word_embeddings": true, )"), tensors);
+    EXPECT_EQ(logits_of(folder.path(), "mistral"), want);
+    write_checkpoint(folder, mistral_config(R"("tie_word_embeddings": false, )"), tensors);
+    EXPECT_NE(logits_of(folder.path(), "mistral"), want);
+}
+
 TEST(Published, WhatOtherProgramsQuantisedIsRefused)
 {
     const Folder folder;

@@ -18,11 +18,13 @@
 
 namespace {
 
-/* The sanitizers take four times as long: files with many tensors are left out. */
+/* The sanitizers take four times as long: they see every third file, and none with many tensors. */
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 const char *const most = " --tensors 10000";
+const size_t step = 3;
 #else
 const char *const most = "";
+const size_t step = 1;
 #endif
 
 namespace fs = std::filesystem;
@@ -113,7 +115,8 @@ std::vector<Row> Walk::rows_;
 
 TEST_F(Walk, RealHeadersOpenAsTheTableSays)
 {
-    for (const Row &row : rows_) {
+    for (size_t i = 0; i < rows_.size(); i += step) {
+        const Row &row = rows_[i];
         SCOPED_TRACE(fs::path(row.path).filename().string());
         if (!row.refusal.empty()) continue;
         const bool is_gguf = fs::path(row.path).extension() == ".gguf";
