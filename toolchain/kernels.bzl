@@ -40,9 +40,17 @@ _NOT_AVX512 = select({
     "//:sanitized": _NOT,
     "//conditions:default": [],
 })
-_LIKE_V3 = select({"//:sanitized": ["-fno-sanitize=undefined"], "//conditions:default": []})
+_LIKE_V3 = select({
+    "//:threads_avx512": _NOT,
+    "//:sanitized": ["-fno-sanitize=undefined"],
+    "//conditions:default": [],
+})
+
+# Threads divide the work of all levels alike: races are looked for in one.
+_NOT_V3 = select({"//:threads_avx512": _NOT, "//conditions:default": []})
 NOT_SANITIZED = {
     "v2": _NOT_V2,
+    "v3": _NOT_V3,
     "avxvnni": _LIKE_V3,
     "v4": _NOT_AVX512,
     "vnni": _NOT_AVX512,
