@@ -25,8 +25,8 @@ struct weir_mtp {
     size_t bytes;
     int32_t n_slots, rows;
     int64_t n_heads;
-    /* Bytes that a draft reads, by those of a step. */
-    float cost;
+    /* Bytes of a draft, and of the states that a step with drafts copies, by those of a step. */
+    float draft_cost, state_cost;
     mtp_slot *slots; /* [n_slots] */
     void **pages; /* [n_slots, n_heads, PAGES] */
     char *memory; /* of the pages */
@@ -92,7 +92,9 @@ weir_status weir_service_open_mtp(weir_service *service, weir_error *error)
     *m = sizes_of(model, n_slots, rows);
     m->ledger = service->ledger;
     m->bytes = bytes;
-    m->cost = (float)weir_model_draft_bytes(model) / (float)weir_model_decode_bytes(model);
+    const float step = (float)weir_model_decode_bytes(model);
+    m->draft_cost = (float)weir_model_draft_bytes(model) / step;
+    m->state_cost = 4.0f * (float)weir_model_recurrent_bytes(model) / step; /* there and back */
     (void)lay_out(m, model, memory);
     for (int64_t i = 0; i < n_slots * m->n_heads * PAGES; i++)
         m->pages[i] = m->memory + (size_t)i * page_bytes(model);
@@ -250,7 +252,7 @@ static weir_status run_pass(weir_service *service, int32_t depth, weir_error *er
         c->mtp.drafts[depth] = likeliest(c, logits + i * (int64_t)facts->n_vocab);
         c->mtp.n = depth + 1;
         c->mtp.at = c->sequence->n_tokens;
-        c->mtp.cost = m->cost / (float)n;
+        c->mtp.cost = m->draft_cost / (float)n;
         if (depth + 1 >= wanted_drafts(c)) continue;
         mtp_slot *const slot = slot_of(m, c);
         add_row(
@@ -301,14 +303,15 @@ int32_t weir_choice_take_drafts(const choice *c, int32_t *out, int32_t most)
     return n;
 }
 
-/* In steps: what drafts cost less what right ones saved. A choice that owes more than LIMIT makes a
- * pause, after which it may owe half as much more; pauses get longer until drafts have paid off. */
+/* In steps: what drafts cost less what right ones saved. A choice that owes more than a step makes
+ * a pause, after which it may owe half a step more. Pauses get longer until drafts have paid. */
 void weir_choice_learn_mtp(choice *c, int32_t n_drafts, int32_t n_accepted)
 {
-    const float limit = 1.5f, row = 0.03f;
+    const weir_mtp *const m = c->job->service->mtp;
+    const float limit = 1.0f, row = 0.1f, states = m != NULL ? m->state_cost : 0.0f;
     c->mtp.length = n_accepted == n_drafts ? weir_min_i32(n_drafts + 1, WEIR_MTP_DRAFTS)
                                            : (int32_t)weir_max(n_accepted, 1);
-    c->mtp.debt += (c->mtp.cost + row) * (float)n_drafts - (float)n_accepted;
+    c->mtp.debt += (c->mtp.cost + row) * (float)n_drafts + states - (float)n_accepted;
     if (c->mtp.debt < -limit) c->mtp.debt = -limit;
     if (c->mtp.debt < 0.0f) c->mtp.n_pauses = 0;
     if (c->mtp.debt <= limit) return;

@@ -251,7 +251,7 @@ TEST_F(Mtp, DraftsWhatTheHeadComputesFromAllRows)
         const bool has_window = model != noise; /* of 128 tokens */
         start(model, true, { "kv.reuse=off", has_window ? "model.context=128" : "batch.queue=1" });
         int n_drafts = 0, n_accepted = 0;
-        for (int i = 0; i < 84; i++) {
+        for (int i = 0; i < 140; i++) {
             static const int lengths[] = { 2, 3, 5, 63, 64, 65, 250 };
             const int n = lengths[i % 7];
             if (has_window && n > 100) continue;
@@ -287,12 +287,12 @@ TEST_F(Mtp, GoesOnInALongAnswer)
     support::Call call(text(3, 40), 1500);
     std::vector<weir_logit_bias> others;
     for (int32_t id = 64; id < 320; id++) others.push_back({ id, -100 });
-    call.request.sampling.temperature = 1.2f; /* does not repeat itself */
+    call.request.sampling.temperature = 1.1f; /* does not repeat itself */
     call.request.sampling.bias = others.data();
     call.request.sampling.n_bias = others.size();
     call.request.ignore_eos = true;
     const auto drafted = answer(call);
-    EXPECT_GT(usage_.n_accepted, 500);
+    EXPECT_GT(usage_.n_accepted, 400);
     call.release();
     settings_[2] = "speculation.mtp=off";
     stop();
@@ -311,7 +311,7 @@ TEST_F(Mtp, WrongDraftsEnd)
     call.request.sampling.temperature = 2.0f;
     (void)answer(call);
     EXPECT_GT(usage_.n_drafted, 0);
-    EXPECT_LE(usage_.n_drafted - usage_.n_accepted, 14);
+    EXPECT_LE(usage_.n_drafted - usage_.n_accepted, 9);
 }
 
 TEST_F(Mtp, PreemptedSequencesAnswerAlike)
