@@ -54,7 +54,9 @@ static void share_sequence(save_call *w)
     if (w->waits) return;
     own->sequence.n_tokens = own->sequence.n_computed;
     if (own->sessions->identity.state_bytes > 0) pin_states(service, w);
-    w->status = own->sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
+    /* Of several, others may be usable. */
+    const weir_status none = w->cursor != NULL ? WEIR_EMISMATCH : WEIR_ENOTFOUND;
+    w->status = own->sequence.n_computed > 0 ? WEIR_OK : none;
 }
 
 /* Pins the pruned sequence that has the name, or more of the tokens than the others. True if no
@@ -135,11 +137,8 @@ static void take_next(weir_service *service, void *user)
         w->status = session_pin_next_pruned(own, w->pruned_use);
         return;
     }
-    if (weir_prefix_next(service->prefix, w->cursor, &own->sequence, own->salt, own->name)) {
+    if (weir_prefix_next(service->prefix, w->cursor, &own->sequence, own->salt, own->name))
         share_sequence(w);
-        /* Nothing of this one can be continued; others may be usable. */
-        if (w->status == WEIR_ENOTFOUND) w->status = WEIR_EMISMATCH;
-    }
 }
 
 static void let_go(weir_service *service, void *user)

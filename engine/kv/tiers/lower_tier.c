@@ -250,7 +250,8 @@ static weir_status reserve_block(weir_lower_tier *s, weir_error *error)
     if (space->limit - space->used < s->block_bytes)
         return weir_error_set(
             error, WEIR_EFULL,
-            "the disk has no room for KV pages while recurrent states move there; raise memory.disk"
+            "the disk has no room for KV pages while cached states or rows move there; raise "
+            "memory.disk"
         );
     WEIR_TRY(weir_ledger_reserve(s->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, s->block_bytes, error)
     );
