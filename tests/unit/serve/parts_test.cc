@@ -13,7 +13,10 @@
 
 namespace {
 
-std::string exposition(const weir_metrics &metrics, const char *model, bool vllm)
+/* window: of layers that keep only the rows in it. */
+std::string exposition(
+    const weir_metrics &metrics, const char *model, bool vllm, int64_t window = 0
+)
 {
     weir_engine_facts facts = {};
     weir_service_stats stats = {};
@@ -23,6 +26,10 @@ std::string exposition(const weir_metrics &metrics, const char *model, bool vllm
     stats.kv_pages_used = 5;
     stats.running = 2;
     stats.step_ns[WEIR_STEP_SAMPLE] = 1500000;
+    facts.kv_window = window;
+    facts.n_window_blocks = 40;
+    stats.window_blocks_cold = 7;
+    stats.window_blocks_out = 9;
     weir_ledger_state memory = {};
     memory.cap[WEIR_TIER_HOST] = 1000;
     memory.total[WEIR_TIER_HOST] = memory.used[WEIR_TIER_HOST][WEIR_ACCOUNT_HTTP] = 300;
@@ -74,6 +81,16 @@ TEST(Metrics, CountersAndGauges)
     EXPECT_TRUE(
         has_line(exposition(metrics, "m", true), "vllm:prompt_tokens_total{model_name=\"m\"} 12")
     );
+}
+
+TEST(Metrics, OfLayersWithAWindow)
+{
+    weir_metrics metrics = {};
+    const std::string text = exposition(metrics, "m", false, 512);
+    EXPECT_TRUE(has_line(text, "weir:window_blocks{model_name=\"m\"} 40"));
+    EXPECT_TRUE(has_line(text, "weir:window_disk_blocks{model_name=\"m\"} 7"));
+    EXPECT_TRUE(has_line(text, "weir:window_disk_out_blocks_total{model_name=\"m\"} 9"));
+    EXPECT_EQ(exposition(metrics, "m", false).find("weir:window"), std::string::npos);
 }
 
 TEST(Metrics, HistogramsAreCumulative)
