@@ -19,6 +19,7 @@ typedef struct weir_engine_facts {
     /* Per-layer embeddings, in the model's file, not in memory: bytes and elements; 0: none. */
     int64_t layer_embedding_bytes, n_layer_embedding;
     int64_t n_experts, n_experts_here; /* of all layers; in memory at most, 0: no limit */
+    int64_t n_layer_experts, expert_bytes; /* of a layer with experts; of an expert in memory */
     int64_t recurrent_bytes; /* per sequence, independent of its length */
     int32_t trained_context;
     int32_t n_layers, n_kv_layers, n_heads; /* n_kv_layers: layers with KV */

@@ -361,9 +361,7 @@ void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-bool weir_service_expert_counts(
-    const weir_service *service, int64_t layer, weir_expert_counts *out
-)
+bool weir_service_expert_counts(const weir_service *service, int64_t layer, weir_expert_counts *out)
 {
     (void)service, (void)layer, (void)out;
     return false;

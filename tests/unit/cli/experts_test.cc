@@ -108,7 +108,42 @@ TEST(ExpertsCommand, PlanShowsATrace)
     EXPECT_SAYS(report.err, "--experts-trace");
     const Outcome other = run({ "plan", "--model", "models/weir-demo", "--experts-trace", path });
     EXPECT_EQ(other.code, 1);
-    EXPECT_SAYS(other.err, "is a trace of a model with 12 experts, and this one has 0");
+    EXPECT_SAYS(
+        other.err, "is a trace of a model with 12 experts (2 layers, 6 in one), and this one has 0"
+    );
+}
+
+/* The trace at `from` with another second line, in `to`. */
+std::string with_sizes(const std::string &from, const std::string &to, const std::string &sizes)
+{
+    std::ifstream in(from);
+    std::ofstream out(to);
+    std::string line;
+    for (int i = 0; std::getline(in, line); i++) out << (i == 1 ? sizes : line) << "\n";
+    return to;
+}
+
+// As many experts in all are not the same experts. Their format may differ: sizes are the plan's.
+TEST(ExpertsCommand, TracesOfOtherModels)
+{
+    const std::string path = ::testing::TempDir() + "/trace4", other = path + "-other";
+    ASSERT_EQ(trace(path).code, 0);
+    const auto plan = [&](const std::string &file) {
+        return run({ "plan", "--model", kModel, "--experts-trace", file, "--set",
+                     "memory.experts=40KiB", "--json" });
+    };
+    for (const char *sizes :
+         { "layers 3 experts 6 total 12 bytes 1000", "layers 2 experts 8 total 12 bytes 1000" }) {
+        const Outcome o = plan(with_sizes(path, other, sizes));
+        EXPECT_EQ(o.code, 1) << sizes;
+        EXPECT_SAYS(o.err, "is a trace of a model with 12 experts");
+    }
+    const Outcome want = plan(path);
+    ASSERT_EQ(want.code, 0) << want.err;
+    const Outcome got = plan(with_sizes(path, other, "layers 2 experts 6 total 12 bytes 99999999"));
+    EXPECT_EQ(got.code, 0) << got.err;
+    const auto table = [](const Outcome &o) { return o.out.substr(o.out.find("\"experts_trace")); };
+    EXPECT_EQ(table(got), table(want));
 }
 
 TEST(ExpertsCommand, WhatItCannotDo)
