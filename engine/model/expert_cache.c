@@ -180,16 +180,41 @@ static void number_units(weir_expert_cache *c)
     }
 }
 
-/* Some file systems have no direct reads. Returns false with errno. */
+/* The last opened file reads past the page cache from now on. False with errno: it cannot. Some
+ * file systems refuse the flag, others the reads. */
+static bool set_direct(const weir_expert_cache *c)
+{
+    unsigned char *const buffer = c->readers[0].buffer;
+    void *const page =
+        buffer + (WEIR_EXPERT_PAGE - (uintptr_t)buffer % WEIR_EXPERT_PAGE) % WEIR_EXPERT_PAGE;
+    const int file = c->files[c->n_files], flags = fcntl(file, F_GETFL);
+    return flags >= 0 && fcntl(file, F_SETFL, flags | O_DIRECT) == 0 &&
+           (pread(file, page, WEIR_EXPERT_PAGE, 0) >= 0 || errno != EINVAL);
+}
+
+/* All files up to the last opened one are read through the page cache. */
+static bool end_direct(weir_expert_cache *c)
+{
+    c->plan.is_direct = false;
+    for (int32_t i = 0; i <= c->n_files; i++) {
+        const int flags = fcntl(c->files[i], F_GETFL);
+        if (flags < 0 || fcntl(c->files[i], F_SETFL, flags & ~O_DIRECT) != 0) return false;
+    }
+    return true;
+}
+
+/* Returns false with errno. */
 static bool open_file(weir_expert_cache *c, const char *path)
 {
     int *const file = &c->files[c->n_files];
-    *file = open(path, O_RDONLY | O_CLOEXEC | (c->plan.is_direct ? O_DIRECT : 0));
-    if (*file >= 0 || !c->plan.is_direct || !c->plan.may_be_cached || errno != EINVAL)
-        return *file >= 0;
     *file = open(path, O_RDONLY | O_CLOEXEC);
-    c->plan.is_direct = false;
-    return *file >= 0;
+    if (*file < 0) return false;
+    if (!c->plan.is_direct || set_direct(c)) return true;
+    if (c->plan.may_be_cached && end_direct(c)) return true;
+    const int why = errno;
+    (void)close(*file);
+    errno = why;
+    return false;
 }
 
 static weir_status open_files(weir_expert_cache *c, weir_error *error)
@@ -301,16 +326,8 @@ void weir_expert_cache_stats(weir_expert_cache *c, weir_expert_stats *out)
 {
     (void)pthread_mutex_lock(&c->lock);
     *out = c->stats;
-    for (int64_t i = 0; i < c->model->shape.n_layers; i++) {
-        const weir_expert_counts *const layer = &c->counts[i];
-        out->all.hits += layer->hits;
-        out->all.misses += layer->misses;
-        out->all.prefetched += layer->prefetched;
-        out->all.prefetch_used += layer->prefetch_used;
-        out->all.prefetch_unused += layer->prefetch_unused;
-        out->all.bytes_read += layer->bytes_read;
-        out->all.pinned += layer->pinned;
-    }
+    for (int64_t i = 0; i < c->model->shape.n_layers; i++)
+        weir_expert_counts_add(&out->all, &c->counts[i]);
     (void)pthread_mutex_unlock(&c->lock);
 }
 

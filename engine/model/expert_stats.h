@@ -7,11 +7,23 @@
 typedef struct weir_expert_counts {
     /* Experts that steps needed: in memory or being read ahead; read when they were needed. */
     int64_t hits, misses;
-    /* Read ahead; of these, needed by the next step of their layer (also hits); evicted unused. */
+    /* Read ahead; of these, needed before they were evicted (also hits); evicted unused, or not
+     * read for an error. */
     int64_t prefetched, prefetch_used, prefetch_unused;
     int64_t bytes_read;
     int64_t pinned; /* now */
 } weir_expert_counts;
+
+static inline void weir_expert_counts_add(weir_expert_counts *all, const weir_expert_counts *layer)
+{
+    all->hits += layer->hits;
+    all->misses += layer->misses;
+    all->prefetched += layer->prefetched;
+    all->prefetch_used += layer->prefetch_used;
+    all->prefetch_unused += layer->prefetch_unused;
+    all->bytes_read += layer->bytes_read;
+    all->pinned += layer->pinned;
+}
 
 /* All 0: the model has no experts, or all are in memory. Experts are those of all layers. */
 typedef struct weir_expert_stats {

@@ -234,17 +234,14 @@ static weir_status run(const weir_model *model, weir_workspace *w, const weir_ba
     return weir_stream_finish(model->stream);
 }
 
-/* Tells which segments have rows that were lost, and keeps the reason. */
-static void tell_lost(const weir_model *model, weir_workspace *w, const weir_batch *batch)
+/* Tells which segments have rows that were lost. */
+static void tell_lost(const weir_workspace *w, const weir_batch *batch)
 {
-    bool any = false;
     for (const weir_batch_segment *s = batch->segments; s < batch->segments + batch->n_segments;
          s++) {
         const bool *const rows = w->lost_rows + s->first_row;
-        if (memchr(rows, true, (size_t)s->n_rows * sizeof *rows) == NULL) continue;
-        any = *s->lost = true;
+        if (memchr(rows, true, (size_t)s->n_rows * sizeof *rows) != NULL) *s->lost = true;
     }
-    if (any) (void)weir_expert_cache_problem(model->experts, &w->problem);
 }
 
 weir_status weir_model_forward(
@@ -261,7 +258,7 @@ weir_status weir_model_forward(
     if (workspace->may_lose)
         memset(workspace->lost_rows, 0, (size_t)batch->n_rows * sizeof *workspace->lost_rows);
     const weir_status status = run(model, workspace, batch);
-    if (workspace->may_lose && status == WEIR_OK) tell_lost(model, workspace, batch);
+    if (workspace->may_lose && status == WEIR_OK) tell_lost(workspace, batch);
     weir_error problem;
     if (status != WEIR_OK && model->experts != NULL &&
         weir_expert_cache_problem(model->experts, &problem))

@@ -190,7 +190,7 @@ static weir_step_next next_of(const weir_model *model, const layer *l)
 }
 
 weir_step weir_step_of(
-    const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
+    const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l
 )
 {
     const int64_t index = l - model->layers;
@@ -230,5 +230,6 @@ weir_step weir_step_of(
                             ? &model->expert_watch
                             : NULL,
         .lost_rows = w->may_lose ? w->lost_rows : NULL,
+        .problem = &w->problem,
         .next = next_of(model, l) };
 }

@@ -143,6 +143,7 @@ typedef struct weir_step {
     const weir_expert_watch *expert_watch; /* NULL: nothing is watched */
     /* [n_rows] set for rows of which an expert could not be read; NULL: then the step fails. */
     bool *lost_rows;
+    weir_error *problem; /* of lost rows: gets the first reason */
     weir_step_next next;
 } weir_step;
 

@@ -58,7 +58,7 @@ void weir_fill_layer(
 );
 /* Returns the step of layer `l`, for which the workspace was filled. */
 weir_step weir_step_of(
-    const weir_model *model, const weir_workspace *w, const weir_batch *batch, const layer *l
+    const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l
 );
 
 /* layer_inputs.c: the rows of per-layer embeddings; x of the workspace holds the embedded rows. */

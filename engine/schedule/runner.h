@@ -37,8 +37,8 @@ typedef struct weir_batch_item {
     /* Snapshots of the recurrent state, `after` ascending. */
     weir_batch_snapshot snapshots[WEIR_BATCH_SNAPSHOTS];
     bool is_prompt; /* for a single row: weir_batch_segment.is_prompt */
-    /* Out: pages of the sequence could not be read from disk. The sequence is as after a failed
-     * step; the other sequences are not affected. */
+    /* Out: pages of the sequence, or experts of its rows, could not be read from disk. The sequence
+     * is as after a failed step; the other sequences are not affected. */
     bool failed;
 } weir_batch_item;
 

@@ -88,6 +88,10 @@ static weir_status run_groups(
 static void lose_group(const experts_call *c, const weir_matmul_group *group)
 {
     const int64_t d = c->shape->d_model;
+    /* Told now: another step may run before this one ends, and would take it. */
+    weir_error problem;
+    if (weir_expert_cache_problem(c->step->experts, &problem) && c->step->problem->code == WEIR_OK)
+        *c->step->problem = problem;
     for (int64_t i = group->first; i < group->first + group->n_rows; i++)
         c->step->lost_rows[c->m->rows[i]] = true;
     memset(c->m->y + group->first * d, 0, (size_t)(group->n_rows * d) * sizeof(float));

@@ -10,7 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "engine/model/model.h"
+#include "engine/model/expert_cache.h"
+#include "engine/model/model_internal.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {
@@ -20,6 +21,7 @@ std::atomic<bool> reads_fail{ false }, reads_are_short{ false }, reads_are_slow{
 std::atomic<int64_t> n_unaligned{ 0 }, n_reads{ 0 };
 std::atomic<off_t> bad_begin{ 0 }, bad_end{ 0 }; /* of files: bytes that cannot be read */
 std::atomic<int64_t> fails_every{ 0 }; /* reads; 0: none fails */
+std::atomic<bool> refuses_direct{ false }; /* as some file systems do, which open the file so */
 
 } // namespace
 
@@ -30,6 +32,10 @@ extern "C" ssize_t pread(int fd, void *bytes, size_t n, off_t at)
     const bool is_bad = at < bad_end && at + static_cast<off_t>(n) > bad_begin;
     if (n > 0 && (reads_fail || is_bad || (fails_every > 0 && number % fails_every == 0))) {
         errno = EIO;
+        return -1;
+    }
+    if (refuses_direct && (fcntl(fd, F_GETFL) & O_DIRECT) != 0) {
+        errno = EINVAL;
         return -1;
     }
     n_unaligned +=
@@ -53,7 +59,7 @@ class Experts : public support::Service {
   protected:
     void TearDown() override
     {
-        reads_fail = reads_are_short = reads_are_slow = false;
+        reads_fail = reads_are_short = reads_are_slow = refuses_direct = false;
         bad_begin = bad_end = 0;
         stop();
     }
@@ -250,6 +256,28 @@ TEST_F(Experts, DirectReadsAreAligned)
     }
 }
 
+// With `auto` they go through the page cache where the file system refuses direct ones.
+TEST_F(Experts, RefusedDirectReads)
+{
+    const std::string model = "../families/deepseek2-lite/deepseek2-lite-f16.gguf";
+    start(model, "0B");
+    const auto want = run();
+    stop();
+    refuses_direct = true;
+    /* No memory is left for the page cache. */
+    start(model, "200KiB", { "memory.host=64TiB" });
+    ASSERT_GT(seen().n_slots, 0);
+    EXPECT_EQ(run(), want);
+    EXPECT_FALSE(seen().is_direct);
+    stop();
+    weir_engine *engine = nullptr;
+    EXPECT_EQ(weir_config_assign(&config_, "memory.expert_reads=direct", &error_), WEIR_OK);
+    const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
+    EXPECT_EQ(weir_engine_open_with(&engine, &options, &error_), WEIR_EIO);
+    EXPECT_NE(strstr(error_.text, "memory.expert_reads"), nullptr) << error_.text;
+    weir_engine_close(engine);
+}
+
 // The matrices of an expert lie next to each other in this file.
 TEST_F(Experts, AnExpertIsOneRead)
 {
@@ -378,6 +406,31 @@ TEST_F(Experts, OthersOfTheStepGoOn)
         after[i]->wait();
         EXPECT_EQ(after[i]->logprobs[0], want[i]->logprobs[0]) << i;
     }
+}
+
+/* Disks fail in the first layer. Before the second another step, which runs while this one waits
+ * for KV pages, takes what the cache has to tell. */
+void fail_first_layer(void *user, int64_t layer, const int32_t *experts, int32_t n)
+{
+    (void)experts, (void)n;
+    weir_error told;
+    reads_fail = layer == 0;
+    if (layer > 0)
+        (void)weir_expert_cache_problem(static_cast<const weir_model *>(user)->experts, &told);
+}
+
+TEST_F(Experts, AStepKeepsItsReason)
+{
+    const std::string model = "../families/mixtral";
+    start(model, least(model), { "memory.expert_prefetch=false" });
+    const weir_expert_watch watch = { fail_first_layer, weir_engine_model(engine_) };
+    weir_model_watch_experts(weir_engine_model(engine_), &watch);
+    Call call({ 7, 8 }, 2);
+    EXPECT_EQ(call.submit(service_, &error_), WEIR_OK);
+    call.wait();
+    EXPECT_EQ(call.status, WEIR_EIO);
+    EXPECT_NE(call.message.find("cannot read an expert of tensor"), std::string::npos)
+        << call.message;
 }
 
 TEST_F(Experts, TooLittleIsRefused)
