@@ -107,7 +107,6 @@ static void write_kv(
     weir_json_put_integer(json, "recurrent_bytes_per_sequence", facts->recurrent_bytes);
 }
 
-/* Of a mixture with memory.experts. */
 static void write_expert_counts(weir_json_out *json, const weir_expert_counts *counts)
 {
     weir_json_put_integer(json, "hits", counts->hits);
@@ -119,6 +118,7 @@ static void write_expert_counts(weir_json_out *json, const weir_expert_counts *c
     weir_json_put_integer(json, "pinned", counts->pinned);
 }
 
+/* Of a mixture with memory.experts. */
 static void write_experts(
     weir_json_out *json, const weir_service *service, const weir_expert_stats *experts
 )
@@ -129,22 +129,23 @@ static void write_experts(
     weir_json_put_integer(json, "total", experts->n_experts);
     weir_json_put_integer(json, "in_memory", experts->n_slots);
     weir_json_put_integer(json, "bytes", experts->n_slots * experts->slot_bytes);
-    write_expert_counts(json, &experts->all);
     weir_json_put_integer(json, "read_errors", experts->errors);
     weir_json_put_integer(json, "waits", experts->waits);
     weir_json_put_number(json, "wait_seconds", (double)experts->wait_ns / 1e9);
     weir_json_put_string(json, "reads", experts->is_direct ? "direct" : "cached");
     weir_json_key(json, "layers");
     weir_json_open(json, '[');
-    weir_expert_counts counts;
+    weir_expert_counts counts, all = { 0 };
     for (int64_t i = 0; i < weir_service_facts_of(service)->n_layers; i++) {
         if (!weir_service_expert_counts(service, i, &counts)) continue;
         weir_json_open(json, '{');
         weir_json_put_integer(json, "layer", i);
         write_expert_counts(json, &counts);
         weir_json_close(json, '}');
+        weir_expert_counts_add(&all, &counts);
     }
     weir_json_close(json, ']');
+    write_expert_counts(json, &all); /* the sums of these, while reads go on */
     weir_json_close(json, '}');
 }
 

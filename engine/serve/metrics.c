@@ -186,7 +186,7 @@ static weir_status write_experts(const writer *w, const weir_expert_stats *exper
     ));
     WEIR_TRY(sample(
         w, "expert_prefetches_used_total", "counter",
-        "Of these, needed by the next step of their layer; they are hits too.",
+        "Of these, needed before they were evicted; they are hits too.",
         (double)experts->all.prefetch_used
     ));
     WEIR_TRY(sample(
@@ -476,6 +476,9 @@ weir_status weir_metrics_write_layers(
           offsetof(weir_expert_counts, prefetched) },
         { "expert_layer_prefetches_used_total", "counter",
           "expert_prefetches_used_total of a layer.", offsetof(weir_expert_counts, prefetch_used) },
+        { "expert_layer_prefetches_unused_total", "counter",
+          "expert_prefetches_unused_total of a layer.",
+          offsetof(weir_expert_counts, prefetch_unused) },
         { "expert_layer_read_bytes_total", "counter", "expert_read_bytes_total of a layer.",
           offsetof(weir_expert_counts, bytes_read) },
         { "expert_layer_pinned", "gauge", "experts_pinned of a layer.",
