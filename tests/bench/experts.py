@@ -34,7 +34,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "limit"))
 sys.path.insert(0, str(HERE.parent / "attack"))
-from group import Group  # noqa: E402
+from group import Group, drop_cache  # noqa: E402
 from resident import Server  # noqa: E402
 
 MIB = 1 << 20
@@ -92,6 +92,7 @@ def round_of(options, model, memory):
     decode(server, 16)
     whole = decode(server, options.tokens)
     server.end()
+    drop_cache(model)  # nothing outside the group holds it
     experts = int(os.path.getsize(model) * options.share) // MIB
     group = Group((memory + experts) * MIB)
     server = start(options.program, model, memory + experts, group,

@@ -20,6 +20,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ import time
 
 import limit
 from checks import report
-from group import Group, field
+from group import Group, drop_cache, field
 from resident import Server
 
 MIB = 1 << 20
@@ -76,13 +77,6 @@ def cut(path, n_bytes):
         file.seek(-n_bytes, os.SEEK_END)
         file.truncate()
     return tail
-
-
-def forget(path):
-    """Takes a file out of the page cache, so that it is read from the disk, and in the group."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def check_errors(server, model, want):
@@ -136,7 +130,9 @@ def check_budget(server, group, most, want):
             for name in ("hits", "misses", "prefetched", "prefetch_used", "prefetch_unused",
                          "bytes_read", "pinned"))),
         ("the metrics have the layers", all(
-            f'layer="{layer["layer"]}"}} {layer["hits"]}\n' in metrics for layer in layers)),
+            re.search(rf'^weir:expert_layer_{name}_total{{[^}}]*layer="{layer["layer"]}"}} '
+                      rf'{layer[name]}$', metrics, re.M)
+            for layer in layers for name in ("hits", "misses"))),
     ]
 
 
@@ -157,7 +153,7 @@ def main():
         whole = serve(options.program, model, 1024, more=options.set)
         want = answers(whole)
         whole.end()
-        forget(model)
+        drop_cache(model)
         most = (options.experts + options.room) * MIB
         group = Group(most)
         group.say()
