@@ -5,6 +5,24 @@
 #include "engine/cli/open.h"
 #include "engine/model/expert_trace.h"
 
+/* EMISMATCH: a trace is of another model. */
+static weir_status check_trace(
+    const weir_expert_trace_head *head, const weir_engine_facts *facts, const char *path,
+    weir_error *error
+)
+{
+    if (head->n_total == facts->n_experts && head->n_layers == facts->n_layers &&
+        head->n_experts == facts->n_layer_experts)
+        return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EMISMATCH,
+        "%s is a trace of a model with %" PRId64 " experts (%" PRId64 " layers, %" PRId64
+        " in one), and this one has %" PRId64 " (%d layers, %" PRId64 " in one)",
+        path, head->n_total, head->n_layers, head->n_experts, facts->n_experts,
+        (int)facts->n_layers, facts->n_layer_experts
+    );
+}
+
 /* Reads a trace of experts (`weir experts trace`) of the planned model, whose experts may have been
  * in another format: they get the plan's size. */
 static weir_status read_trace(
@@ -13,25 +31,14 @@ static weir_status read_trace(
 {
     const size_t most = (size_t)1 << 32;
     weir_buffer text = { 0 };
+    weir_expert_trace_head head = { 0 };
     weir_status status = weir_file_read_input(&text, path, most, error);
+    if (status == WEIR_OK)
+        status = weir_expert_trace_sizes(&head, text.data, text.size, path, error);
+    if (status == WEIR_OK) status = check_trace(&head, &plan->facts, path, error);
     if (status == WEIR_OK) status = weir_expert_trace_read(out, text.data, text.size, path, error);
     weir_buffer_free(&text);
-    if (status != WEIR_OK) return status;
-    const weir_engine_facts *const facts = &plan->facts;
-    const weir_expert_trace_head *const head = &out->head;
-    if (head->n_total == facts->n_experts && head->n_layers == facts->n_layers &&
-        head->n_experts == facts->n_layer_experts) {
-        out->head.expert_bytes = facts->expert_bytes;
-        return WEIR_OK;
-    }
-    status = weir_error_set(
-        error, WEIR_EMISMATCH,
-        "%s is a trace of a model with %" PRId64 " experts (%" PRId64 " layers, %" PRId64
-        " in one), and this one has %" PRId64 " (%d layers, %" PRId64 " in one)",
-        path, head->n_total, head->n_layers, head->n_experts, facts->n_experts,
-        (int)facts->n_layers, facts->n_layer_experts
-    );
-    weir_expert_stack_close(out);
+    if (status == WEIR_OK) out->head.expert_bytes = plan->facts.expert_bytes;
     return status;
 }
 

@@ -168,6 +168,14 @@ static weir_status read_line(reader *r, weir_expert_stack *stack, int32_t *exper
     return WEIR_OK;
 }
 
+weir_status weir_expert_trace_sizes(
+    weir_expert_trace_head *out, const char *text, size_t n, const char *path, weir_error *error
+)
+{
+    reader r = { .at = text, .end = text + n, .line = 1, .path = path, .error = error };
+    return read_head(&r, out);
+}
+
 weir_status weir_expert_trace_read(
     weir_expert_stack *stack, const char *text, size_t n, const char *path, weir_error *error
 )

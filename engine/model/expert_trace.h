@@ -54,6 +54,10 @@ WEIR_MUST_CHECK weir_status
 weir_expert_trace_begin(weir_buffer *out, const weir_expert_trace_head *head);
 WEIR_MUST_CHECK weir_status
 weir_expert_trace_add(weir_buffer *out, int64_t layer, const int32_t *experts, int32_t n);
+/* The sizes of a text [n], which is not trusted. EFORMAT: as below. */
+WEIR_MUST_CHECK weir_status weir_expert_trace_sizes(
+    weir_expert_trace_head *out, const char *text, size_t n, const char *path, weir_error *error
+);
 /* Opens `stack` for a text [n], which is not trusted, and uses its experts. EFORMAT: `path` and the
  * line say what is wrong; the stack is closed. */
 WEIR_MUST_CHECK weir_status weir_expert_trace_read(
