@@ -95,15 +95,17 @@ def round_of(options, model, memory):
     drop_cache(model)  # nothing outside the group holds it
     experts = int(os.path.getsize(model) * options.share) // MIB
     group = Group((memory + experts) * MIB)
-    server = start(options.program, model, memory + experts, group,
-                   [f"memory.experts={experts}MiB", *options.set])
+    server = None
     try:
+        server = start(options.program, model, memory + experts, group,
+                       [f"memory.experts={experts}MiB", *options.set])
         decode(server, options.tokens)  # what is used most is there
         before = server.memory()["experts"]
         seconds = decode(server, options.tokens)
         after = server.memory()["experts"]
     finally:
-        server.end()
+        if server is not None:
+            server.end()
         group.remove()
     change = {name: after[name] - before[name] for name in (
         "hits", "misses", "prefetched", "prefetch_used", "bytes_read", "waits")}

@@ -327,7 +327,7 @@ TEST_F(Experts, PinnedExpertsStay)
         EXPECT_EQ(sum.pinned, s.all.pinned);
         stop();
     }
-    EXPECT_LT(misses[1], misses[0]);
+    EXPECT_LT(misses[1] * 10, misses[0] * 9);
 }
 
 // Each read may fail, those ahead too: a request ends with an error or with the same bits.
@@ -337,13 +337,13 @@ TEST_F(Experts, SomeReadsFail)
     start(model, "0B");
     const auto want = decode(6);
     stop();
-    start(model, "100KiB");
+    start(model, "500KiB");
     int n_failed = 0;
     for (int i = 0; i < 60; i++) {
         Call call(prompt(5, 3), 6);
         for (int32_t &id : call.prompt) id %= 200;
         call.request.want_logprobs = call.request.ignore_eos = true;
-        fails_every = i % 2 == 0 ? 200 + 20 * i : 0;
+        fails_every = i % 2 == 0 ? 10 + i : 0;
         EXPECT_EQ(call.submit(service_, &error_), WEIR_OK);
         call.wait();
         fails_every = 0;
