@@ -37,7 +37,7 @@ typedef struct choice_mtp {
     int32_t at; /* tokens of the sequence that they follow */
     int32_t length; /* how many it drafts; 0: not known yet */
     int32_t n_pauses, from; /* pauses in a row; the length of the answer from which it drafts */
-    float debt, cost; /* in steps; cost: of computing one draft */
+    float debt; /* in steps of this sequence */
 } choice_mtp;
 
 /* Prompt rows at their cost that each client got, of a priority and of short or long ones

@@ -13,6 +13,7 @@
 /* FIRST, RECENT: rows of a prompt that the head gets, as many as its page of first rows, where
  * trained heads may have their sinks, and as drafts of the answer are likely to need. */
 enum { PAGES = 17, FIRST = WEIR_PAGE_TOKENS, RECENT = 256, LONGEST_PAUSE = 256 };
+static const float LIMIT = 1.0f; /* what a choice may owe, in steps */
 
 /* The rows of the head, of the choice with this job and index. */
 typedef struct mtp_slot {
@@ -37,6 +38,7 @@ struct weir_mtp {
     int32_t *logit_rows; /* [n_slots] */
     choice **choices; /* [n_slots] */
     int32_t n_rows, n_segments, n_logits;
+    int32_t n_decoding; /* sequences that wait for its drafts */
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -195,17 +197,21 @@ static bool is_followed(const choice *c)
            !(weir_choice_is_decoding(c) && has_match(c));
 }
 
+static int32_t count_decoding(const weir_service *service)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        n += c != NULL && !c->is_ended && weir_choice_is_decoding(c);
+    }
+    return n;
+}
+
 /* Sequences that can have drafts in the next step. */
 static int32_t most_drafting(const weir_service *service)
 {
-    const weir_engine_facts *const facts = service->facts;
-    int32_t n_decoding = 0;
-    for (int32_t i = 0; i < facts->n_slots; i++) {
-        const choice *const c = service->slots[i].owner;
-        n_decoding += c != NULL && !c->is_ended && weir_choice_is_decoding(c);
-    }
-    const int32_t left = WEIR_STEP_DRAFTS - n_decoding;
-    return facts->recurrent_bytes > 0 ? weir_min_i32(left, WEIR_DRAFT_STATES) : left;
+    const int32_t left = WEIR_STEP_DRAFTS - service->mtp->n_decoding;
+    return service->facts->recurrent_bytes > 0 ? weir_min_i32(left, WEIR_DRAFT_STATES) : left;
 }
 
 static int32_t wanted_drafts(const choice *c)
@@ -252,7 +258,7 @@ static weir_status run_pass(weir_service *service, int32_t depth, weir_error *er
         c->mtp.drafts[depth] = likeliest(c, logits + i * (int64_t)facts->n_vocab);
         c->mtp.n = depth + 1;
         c->mtp.at = c->sequence->n_tokens;
-        c->mtp.cost = m->draft_cost / (float)n;
+        c->mtp.debt += m->draft_cost * (float)m->n_decoding / (float)n;
         if (depth + 1 >= wanted_drafts(c)) continue;
         mtp_slot *const slot = slot_of(m, c);
         add_row(
@@ -266,14 +272,28 @@ static weir_status run_pass(weir_service *service, int32_t depth, weir_error *er
     return WEIR_OK;
 }
 
+/* A choice that owes more than LIMIT makes a pause, after which it may owe half as much more;
+ * pauses get longer until drafts have paid off. */
+static void pause_debtor(choice *c)
+{
+    if (c->mtp.debt < 0.0f) c->mtp.n_pauses = 0;
+    if (c->mtp.debt <= LIMIT) return;
+    c->mtp.debt = LIMIT / 2.0f;
+    const int32_t shift = weir_min_i32(2 * c->mtp.n_pauses++, 16);
+    c->mtp.from = c->n_answer + weir_min_i32(8 << shift, LONGEST_PAUSE);
+}
+
 static void collect(weir_service *service, int32_t n_items)
 {
     weir_mtp *const m = service->mtp;
+    m->n_decoding = count_decoding(service);
     int32_t left = most_drafting(service);
     m->n_rows = m->n_segments = m->n_logits = 0;
     for (int32_t i = 0; i < n_items; i++) {
         choice *const c = service->step.choices[i];
-        if (c == NULL || c->is_ended || service->step.items[i].failed || !is_followed(c)) continue;
+        if (c == NULL || c->is_ended || service->step.items[i].failed) continue;
+        pause_debtor(c);
+        if (!is_followed(c)) continue;
         const bool decodes = weir_choice_is_decoding(c);
         if (decodes && left <= 0) continue;
         if (!add_rows(m, service->step.runner, c, i) || !decodes || wanted_drafts(c) <= 0) continue;
@@ -303,19 +323,15 @@ int32_t weir_choice_take_drafts(const choice *c, int32_t *out, int32_t most)
     return n;
 }
 
-/* In steps: what drafts cost less what right ones saved. A choice that owes more than a step makes
- * a pause, after which it may owe half a step more. Pauses get longer until drafts have paid. */
+/* The debt is in steps of one sequence: what its drafts cost, be they used or not, less what right
+ * ones saved. All sequences of a step wait for the drafts of some. */
 void weir_choice_learn_mtp(choice *c, int32_t n_drafts, int32_t n_accepted)
 {
-    const weir_mtp *const m = c->job->service->mtp;
-    const float limit = 1.0f, row = 0.1f, states = m != NULL ? m->state_cost : 0.0f;
+    const weir_service *const service = c->job->service;
+    const float row = 0.1f, states = service->mtp != NULL ? service->mtp->state_cost : 0.0f,
+                n_waiting = (float)weir_max(service->n_decoding, 1);
     c->mtp.length = n_accepted == n_drafts ? weir_min_i32(n_drafts + 1, WEIR_MTP_DRAFTS)
                                            : (int32_t)weir_max(n_accepted, 1);
-    c->mtp.debt += (c->mtp.cost + row) * (float)n_drafts + states - (float)n_accepted;
-    if (c->mtp.debt < -limit) c->mtp.debt = -limit;
-    if (c->mtp.debt < 0.0f) c->mtp.n_pauses = 0;
-    if (c->mtp.debt <= limit) return;
-    c->mtp.debt = limit / 2.0f;
-    const int32_t shift = weir_min_i32(2 * c->mtp.n_pauses++, 16);
-    c->mtp.from = c->n_answer + weir_min_i32(8 << shift, LONGEST_PAUSE);
+    c->mtp.debt += (row * (float)n_drafts + states) * n_waiting - (float)n_accepted;
+    if (c->mtp.debt < -LIMIT) c->mtp.debt = -LIMIT;
 }

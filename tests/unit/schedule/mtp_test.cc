@@ -314,6 +314,66 @@ TEST_F(Mtp, WrongDraftsEnd)
     EXPECT_LE(usage_.n_drafted - usage_.n_accepted, 9);
 }
 
+/* All sequences of a step wait for the drafts of one, so each of many drafts no longer than one. */
+TEST_F(Mtp, WrongDraftsOfManyEnd)
+{
+    start(noise, true);
+    int64_t most = 0;
+    for (const size_t n : { 1, 4 }) {
+        std::vector<std::unique_ptr<support::Call>> calls;
+        for (size_t i = 0; i < n; i++) {
+            calls.push_back(std::make_unique<support::Call>(prompt(2 + (int)i, 60), 200));
+            calls.back()->request.ignore_eos = true;
+            calls.back()->request.sampling.temperature = 2.0f;
+            calls.back()->request.sampling.seed = i;
+        }
+        submit_together(service_, calls, &error_);
+        for (const auto &call : calls) {
+            call->wait();
+            const int64_t n_wrong = call->usage.n_drafted - call->usage.n_accepted;
+            EXPECT_GT(n_wrong, 0);
+            if (n == 1) most = n_wrong;
+            EXPECT_LE(n_wrong, most);
+        }
+    }
+}
+
+/* Two sequences use the memory for states of drafts all the time, as lookup finds theirs: a third
+ * one stops drafting what it cannot use. */
+TEST_F(Mtp, UnusedDraftsEnd)
+{
+    static weir_service *service;
+    static int32_t at, n_computed;
+    start(noise, true);
+    stop();
+    settings_[1] = "speculation.match=3";
+    open(noise, 4, nullptr, 512);
+    service = service_;
+    at = n_computed = 0;
+    std::vector<std::unique_ptr<support::Call>> calls;
+    for (int i = 0; i < 3; i++) {
+        calls.push_back(std::make_unique<support::Call>(prompt(2 + i, 60), i < 2 ? 400 : 100));
+        calls.back()->request.ignore_eos = true;
+        calls.back()->request.sampling.bias = few;
+        calls.back()->request.sampling.n_bias = i < 2 ? 3 : 0;
+    }
+    support::Call *const last = calls[2].get();
+    last->request.sampling.temperature = 2.0f; /* does not repeat itself */
+    last->request.callback = [](void *user, const weir_event *event) {
+        for (int i = 0; i < 4; i++) {
+            const choice *const c = service->slots[i].owner;
+            if (c == nullptr || c->job->request.user != user || c->mtp.at == at) continue;
+            at = c->mtp.at;
+            n_computed += c->mtp.n;
+        }
+        return support::Call::on_event(user, event);
+    };
+    submit_together(service_, calls, &error_);
+    for (const auto &call : calls) call->wait();
+    EXPECT_GT(n_computed, 0);
+    EXPECT_LE(n_computed - last->usage.n_drafted, 6);
+}
+
 TEST_F(Mtp, PreemptedSequencesAnswerAlike)
 {
     start(chain, false);
