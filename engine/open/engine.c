@@ -259,6 +259,7 @@ static const char *why_no_head(const weir_engine *engine)
 {
     const char *const problem = weir_model_mtp_problem(engine->model);
     if (problem != NULL) return problem;
+    if (engine->device != NULL) return "there are no drafts with a GPU (kernels.device)";
     return engine->with_mtp ? "the model's file, or its architecture, has no draft head"
                             : "there are no drafts with speculation.method = \"off\", "
                               "memory.experts, or without a service";
