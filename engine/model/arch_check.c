@@ -209,14 +209,14 @@ static weir_status check_shape(const checker *c)
 }
 
 /* ---- layers and blocks ----------------------------------------------------------------------- */
-/* A name of [ffn.NAME]. */
-static weir_status check_names_ffn(const checker *c, const weir_toml_node *node)
+/* A name of [ffn.NAME], in the table `where`. */
+static weir_status check_names_ffn(const checker *c, const weir_toml_node *node, const char *where)
 {
     const weir_toml_node *const all = weir_toml_get(c->arch->root, "ffn");
     const char *const name = weir_toml_string(node, NULL);
     const weir_toml_node *const table = weir_toml_get(all, name);
     if (table != NULL && weir_toml_type_of(table) == WEIR_TOML_TABLE) return WEIR_OK;
-    return arch_unknown(c, node, "layers] [ffn", "ffn", name, arch_key_at, all);
+    return arch_unknown(c, node, where, "ffn", name, arch_key_at, all);
 }
 
 /* A mask, the last of which also names the layers that are not set. */
@@ -343,8 +343,8 @@ static weir_status check_layers(const checker *c)
                 );
         } else if (strcmp(key, "ffn") == 0) {
             WEIR_TRY(arch_check_members(c, node, "layers] [ffn", ffn_rule_keys));
-            WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "first")));
-            WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "others")));
+            WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "first"), "layers] [ffn"));
+            WEIR_TRY(check_names_ffn(c, weir_toml_get(node, "others"), "layers] [ffn"));
         } else {
             static const char *const known[] = { "pattern", "mask",  "lists", "types", "interval",
                                                  "last",    "norms", "ffn",   NULL };
@@ -355,6 +355,24 @@ static weir_status check_layers(const checker *c)
 }
 
 /* ---- [mtp] ----------------------------------------------------------------------------------- */
+static weir_status check_own_layer(const checker *c, const weir_toml_node *table)
+{
+    const weir_toml_node *const layer = weir_toml_get(table, "hf_layer");
+    char at[2 * TEXT_LENGTH];
+    int64_t number = 0;
+    if (layer == NULL) return WEIR_OK;
+    if (weir_toml_get(table, "hf_prefix") == NULL)
+        return weir_error_set(
+            c->error, WEIR_ECONFIG, "%s hf_layer: only names with hf_prefix have their own layer",
+            arch_place(at, layer, "mtp")
+        );
+    if (weir_toml_int(layer, &number) && number >= 0) return WEIR_OK;
+    return weir_error_set(
+        c->error, WEIR_ECONFIG, "%s hf_layer: must be 0 or above, without fraction",
+        arch_place(at, layer, "mtp")
+    );
+}
+
 static weir_status check_mtp(const checker *c)
 {
     static const char *const places[] = { "after_norm", "before_norm", NULL };
@@ -374,7 +392,8 @@ static weir_status check_mtp(const checker *c)
             c->error, WEIR_ECONFIG, "%s next_hidden: must be after_norm or before_norm",
             arch_place(at, next, "mtp")
         );
-    return ffn != NULL ? check_names_ffn(c, ffn) : WEIR_OK;
+    if (ffn != NULL) WEIR_TRY(check_names_ffn(c, ffn, "mtp"));
+    return check_own_layer(c, table);
 }
 
 /* ---- [[refuse]] ------------------------------------------------------------------------------ */

@@ -279,6 +279,8 @@ const Fault faults[] = {
       "[mtp] unknown block 'atn'; the nearest is 'attn'" },
     { "HeadKey", "[layers]", "[mtp]\nblock = \"attn\"\nhf_prefx = \"mtp.\"\n\n[layers]",
       "[mtp] unknown key 'hf_prefx'; the nearest is 'hf_prefix'" },
+    { "HeadFfn", "[layers]", "[mtp]\nblock = \"attn\"\nffn = \"dense\"\n\n[layers]",
+      "[mtp] unknown ffn 'dense'" },
     { "HeadHidden", "[layers]", "[mtp]\nblock = \"attn\"\nnext_hidden = \"norm\"\n\n[layers]",
       "[mtp] next_hidden: must be after_norm or before_norm" },
     { "Table", "[layers]", "[colours]\nred = 1\n\n[layers]", "unknown table [colours]" },

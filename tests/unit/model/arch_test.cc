@@ -279,6 +279,26 @@ TEST(Arch, NoFileKillsTheEngine)
     EXPECT_LT(n_computed, n_files / 2);
 }
 
+TEST(Arch, AWrongLayerOfADraftHeadIsRefused)
+{
+    const std::string head = "[mtp]\nblock = \"attn\"\n", own = head + "hf_prefix = \"mtp.\"\n";
+    for (const auto &[table, says] :
+         { std::pair(head + "hf_layer = 0\n", "only names with hf_prefix have their own layer"),
+           std::pair(own + "hf_layer = -1\n", "must be 0 or above"),
+           std::pair(own + "hf_layer = 0.5\n", "must be 0 or above") }) {
+        SCOPED_TRACE(table);
+        const Folder folder;
+        copy_checkpoint(folder, "qwen3");
+        change_config(folder, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
+        write_arch(folder, "[layers]", table + "\n[layers]");
+        Engine engine;
+        EXPECT_EQ(
+            engine.plan(folder.path(), { "model.arch_dir=" + (folder / "archs") }), WEIR_ECONFIG
+        );
+        EXPECT_SAYS(engine.text(), std::string("[mtp] hf_layer: ") + says);
+    }
+}
+
 TEST(Arch, AMaskOfTextsIsRefused)
 {
     const Folder folder;
