@@ -2,9 +2,11 @@
 // file without all of it has none.
 #include <algorithm>
 #include <cmath>
+#include <regex>
 
 #include "engine/model/model.h"
 #include "engine/schedule/runner.h"
+#include "tests/unit/model/arch_files.h"
 #include "tests/unit/model/support.h"
 
 namespace {
@@ -177,6 +179,33 @@ TEST(Mtp, IsNotThereUnlessAskedForAndWhole)
     );
     ASSERT_EQ(engine.open(support::golden("qwen3"), with_head, true), WEIR_OK) << engine.text();
     EXPECT_EQ(weir_model_mtp_problem(weir_engine_model(engine.get())), nullptr);
+}
+
+/* Of another shape, tensors of the head do not keep the model from answering. */
+TEST(Mtp, IsNotThereWithTensorsOfAnotherShape)
+{
+    for (const char *const name : { "mtp.fc.weight", "mtp.layers.0.mlp.down_proj.weight" }) {
+        SCOPED_TRACE(name);
+        const support::Folder folder;
+        arch_files::copy_checkpoint(folder, "../mtp/tq-mtp");
+        const std::string header = support::read_file(folder / "model.safetensors");
+        std::smatch found;
+        ASSERT_TRUE(std::regex_search(
+            header, found,
+            std::regex("\"" + std::string(name) + "\": ?\\{[^}]*\"shape\": ?\\[\\d+, ?\\d+\\]")
+        ));
+        const std::string entry = found.str();
+        arch_files::change_header(
+            folder, entry, std::regex_replace(entry, std::regex("\\[(\\d+), ?(\\d+)\\]"), "[$2,$1]")
+        );
+        Engine engine;
+        ASSERT_EQ(engine.open(folder.path(), with_head, true), WEIR_OK) << engine.text();
+        EXPECT_EQ(weir_model_mtp_bytes(weir_engine_model(engine.get())), 0u);
+        EXPECT_SAYS(
+            weir_model_mtp_problem(weir_engine_model(engine.get())),
+            "tensor " + std::string(name) + " is ["
+        );
+    }
 }
 
 } // namespace
