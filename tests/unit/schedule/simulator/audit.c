@@ -82,6 +82,7 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
            .is_cold = weir_kv_table_cold_blocks(&c->sequence->table, service->store) > 0,
            .is_in_step = c->job->is_in_step,
            .step_rows = step_rows(service, c),
+           .is_piece = step_rows(service, c) > 0 && c->share_rows > 0,
            .goes_first = c->goes_first,
            .leader = -1 };
         for (int32_t k = 0; k < n; k++)

@@ -25,6 +25,7 @@ typedef struct sim_choice {
     bool is_cold; /* some of its blocks are on disk */
     bool is_in_step; /* its request has an item of the one that runs */
     int32_t step_rows; /* in the last step */
+    bool is_piece; /* those are of a prompt */
     bool goes_first; /* as a long prompt, in that step: others may not fit in it */
     int32_t leader; /* its place in the list; -1: none */
 } sim_choice;

@@ -214,38 +214,32 @@ std::string check_pruned(const View &before, const View &after, int64_t *n_two)
     return "";
 }
 
-bool decodes(const View &before, const sim_choice &c)
-{
-    const sim_choice *const past = find(before, c);
-    return past != nullptr && past->is_decoding && c.step_rows > 0;
-}
+/* In the last step. */
+bool decodes(const sim_choice &c) { return c.step_rows > 0 && !c.is_piece; }
 
-int64_t cost_of(const View &before, const View &after, const Setup &setup, const sim_choice &c)
+int64_t cost_of(const View &after, const Setup &setup, const sim_choice &c)
 {
-    const auto is_decoding = [&](const sim_choice &other) { return decodes(before, other); };
-    const bool is_busy = std::any_of(after.begin(), after.end(), is_decoding);
+    const bool is_busy = std::any_of(after.begin(), after.end(), decodes);
     const int64_t past = std::max(c.n_computed - c.step_rows, 0), even = setup.even_depth,
                   unit = is_busy ? even : 2 * even;
     const bool is_priced = even > 0 && request_of(c)->policy == nullptr;
     return is_priced ? c.step_rows * std::max(even + past, unit) / unit : c.step_rows;
 }
 
-std::string check_cost(const View &before, const View &after, const Setup &setup)
+std::string check_cost(const View &after, const Setup &setup)
 {
     enum { BUSY = 128 }; /* rows of a step by default */
-    const int64_t busy = setup.mixed_chunk > 0 ? setup.mixed_chunk : BUSY;
-    bool is_busy = false;
+    const bool is_busy = std::any_of(after.begin(), after.end(), decodes);
+    const int64_t busy = setup.mixed_chunk > 0 ? setup.mixed_chunk : BUSY,
+                  most = is_busy ? std::min<int64_t>(busy, setup.chunk) : setup.chunk;
     int64_t sum = 0, least = 0;
     for (const sim_choice &c : after) {
-        is_busy = is_busy || decodes(before, c);
-        /* One that was preempted and found all its rows decodes, too. */
-        if (c.step_rows <= 1 || decodes(before, c)) continue;
+        if (!c.is_piece) continue;
         if (request_of(c)->policy != nullptr) return "";
-        const int64_t cost = cost_of(before, after, setup, c);
+        const int64_t cost = cost_of(after, setup, c);
         sum += cost;
         if (c.step_rows <= LEAST_PIECE) least = std::max(least, cost);
     }
-    const int64_t most = is_busy ? std::min<int64_t>(busy, setup.chunk) : setup.chunk;
     return sum > most + least
                ? "prompt rows cost " + std::to_string(sum) + " of " + std::to_string(most)
                : "";

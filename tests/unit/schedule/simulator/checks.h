@@ -46,12 +46,10 @@ std::string check_memory(
 std::string check_pruned(const View &before, const View &after, int64_t *n_two);
 enum { LEAST_PIECE = 32 }; /* rows of a prompt that go on in any case */
 
-/* Of an iteration with one step: it was decoding before, and computed its rows; what the rows of
- * another one cost, in rows at the beginning of a prompt. */
-bool decodes(const View &before, const sim_choice &c);
-int64_t cost_of(const View &before, const View &after, const Setup &setup, const sim_choice &c);
-/* Of an iteration with one step: prompt rows cost no more than a chunk, whatever their depth. */
-std::string check_cost(const View &before, const View &after, const Setup &setup);
+/* After an iteration with one step: what the rows of a choice cost, in rows at the beginning of a
+ * prompt; prompt rows cost no more than a chunk, whatever their depth. */
+int64_t cost_of(const View &after, const Setup &setup, const sim_choice &c);
+std::string check_cost(const View &after, const Setup &setup);
 /* Each sequence gets further. Counts iterations in which nothing was withheld. */
 std::string check_progress(
     const View &before, const View &after, int64_t iteration, bool is_withheld

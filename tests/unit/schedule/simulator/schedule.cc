@@ -347,7 +347,7 @@ class Schedule {
         fail(check_victims(before_, after, has_come_));
         check_waits(after, now.steps - past.steps);
         if (n_gaps_ > 0) check_rows(now.batch_rows - past.batch_rows, now.steps - past.steps);
-        if (now.steps - past.steps == 1) fail(check_cost(before_, after, setup_));
+        if (now.steps - past.steps == 1) fail(check_cost(after, setup_));
         fail(shares_.check(before_, after, setup_, now.steps - past.steps == 1));
         counts_.nested += std::max(now.steps - past.steps - 2, int64_t{ 0 });
         fail(check_progress(before_, after, iteration_, is_withheld));

@@ -41,7 +41,7 @@ Uses uses_of(const View &before, const View &after, const Setup &setup)
         const sim_choice *const now = find(after, c);
         const bool is_known = now != nullptr && now->n_computed == c.n_computed + now->step_rows;
         Use &use = uses[{ c.priority, is_long(c, setup) }][request_of(c)->client];
-        if (is_known) use.cost += cost_of(before, after, setup, *now);
+        if (is_known && now->is_piece) use.cost += cost_of(after, setup, *now);
         use.has_policy = use.has_policy || request_of(c)->policy != nullptr;
         use.is_known = use.is_known && is_known && !has_new[request_of(c)->client];
         use.waits = use.waits || (is_known && is_open(c) && is_open(*now) &&
