@@ -42,7 +42,9 @@ bool measure(const steps::Options &options)
         return false;
     }
     (void)printf(
-        "%7d %7s %5s %9.1f %9.1f %9.1f %9.1f %9.1f", options.context, options.prefill ? "128" : "-",
+        "%7d %7s %7d %6d %6s %7s %5s %9.1f %9.1f %9.1f %9.1f %9.1f", options.context,
+        options.prefill ? "128" : "-", options.vocabulary, options.answer,
+        options.shared ? "half" : "-", options.sampled ? "sampled" : "-",
         options.disk.empty() ? "-"
         : options.cold       ? "cold"
                              : "yes",
@@ -73,6 +75,10 @@ int main(int argc, char **argv)
                              { "disk", 1, nullptr, 'd' },
                              { "folder", 1, nullptr, 'f' },
                              { "cold", 0, nullptr, 'o' },
+                             { "vocabulary", 1, nullptr, 'v' },
+                             { "answer", 1, nullptr, 'a' },
+                             { "shared", 0, nullptr, 'r' },
+                             { "sampled", 0, nullptr, 't' },
                              {} };
     for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) {
         switch (c) {
@@ -85,6 +91,10 @@ int main(int argc, char **argv)
         case 'q': options.queued = atoi(optarg); break;
         case 'd': disk = optarg; break;
         case 'o': cold = true; break;
+        case 'v': options.vocabulary = atoi(optarg); break;
+        case 'a': options.answer = atoi(optarg); break;
+        case 'r': options.shared = true; break;
+        case 't': options.sampled = true; break;
         case 'f': options.folder = optarg; break;
         default: return 2;
         }
@@ -92,10 +102,11 @@ int main(int argc, char **argv)
     std::filesystem::create_directories(options.folder);
     (void)printf(
         "%s, %u processors; %d sequences, %d KV heads, a pool of %lld tokens, %d jobs queued; "
-        "microseconds\n%7s %7s %5s %9s %9s %9s %9s %9s",
+        "microseconds\n%7s %7s %7s %6s %6s %7s %5s %9s %9s %9s %9s %9s",
         processor().c_str(), std::thread::hardware_concurrency(), options.sequences,
         options.layers * options.kv_heads, static_cast<long long>(options.pool_tokens),
-        options.queued, "context", "prompt", "disk", "cpu", "cpu p99", "median", "p99", "max"
+        options.queued, "context", "prompt", "vocab", "answer", "shared", "tokens", "disk", "cpu",
+        "cpu p99", "median", "p99", "max"
     );
     for (int i = 0; i < WEIR_STEP_PARTS; i++)
         (void)printf(" %8s", steps::part_name(static_cast<weir_step_part>(i)));

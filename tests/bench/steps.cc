@@ -19,7 +19,7 @@
 namespace steps {
 namespace {
 
-constexpr int32_t kVocab = 64, kPageTokens = 64, kPiece = 128, kChunk = 4096, kColdBlocks = 16;
+constexpr int32_t kTokens = 64, kPageTokens = 64, kPiece = 128, kChunk = 4096, kColdBlocks = 16;
 
 void write_model(const Options &o, int64_t window)
 {
@@ -30,7 +30,7 @@ void write_model(const Options &o, int64_t window)
                     .ffn = "idle",
                     .layers = static_cast<int32_t>(o.layers),
                     .kv_heads = static_cast<int32_t>(o.kv_heads),
-                    .vocab = kVocab,
+                    .vocab = o.vocabulary,
                     .context = window }
     );
 }
@@ -43,6 +43,8 @@ struct Stream {
     bool has_begun = false;
     weir_job *job = nullptr;
     std::vector<int32_t> prompt;
+    std::vector<weir_job *> past; // that ended
+    int32_t max_tokens = 0, client = 0;
 };
 
 class Bench {
@@ -56,8 +58,14 @@ class Bench {
     {
         if (!open()) return error_.text;
         const bool is_done = submit_all() && wait();
+        std::unique_lock<std::mutex> hold(lock_);
+        is_over_ = true;
+        hold.unlock();
         for (auto &stream : streams_) weir_job_cancel(stream->job);
-        for (auto &stream : streams_) weir_job_release(stream->job);
+        for (auto &stream : streams_) {
+            weir_job_release(stream->job);
+            for (weir_job *const job : stream->past) weir_job_release(job);
+        }
         if (is_done) summarise(out);
         return is_done ? "" : "the streams ended early: " + problem_;
     }
@@ -89,31 +97,42 @@ class Bench {
         service_ = weir_engine_service(engine_);
         return true;
     }
-    // No two prompts begin alike. Their ends are spread over the 64 places in a page.
+    // No two prompts begin alike, unless they are to. Their ends are spread over the 64 places in
+    // a page.
     bool submit(int32_t number, int32_t n_prompt, int32_t max_tokens)
     {
         auto stream = std::make_unique<Stream>();
         stream->bench = this;
         stream->is_first = number == 0;
-        uint64_t mixed = static_cast<uint64_t>(number) + 1;
+        uint64_t mixed = static_cast<uint64_t>(number) + 1, same = 0;
         for (int32_t i = 0; i < n_prompt; i++) {
-            mixed = mixed * 0xD1342543DE82EF95u + 0x9E3779B97F4A7C15u;
-            stream->prompt.push_back(static_cast<int32_t>(mixed >> 32) & (kVocab - 1));
+            const bool is_same = o_.shared && number < n_streams_ && i < o_.context / 2;
+            uint64_t &from = is_same ? same : mixed;
+            from = from * 0xD1342543DE82EF95u + 0x9E3779B97F4A7C15u;
+            stream->prompt.push_back(static_cast<int32_t>(from >> 32) & (kTokens - 1));
         }
-        weir_request request = {};
-        request.prompt = stream->prompt.data();
-        request.n_prompt = n_prompt;
-        request.max_tokens = max_tokens;
-        request.n_choices = 1;
-        request.ignore_eos = request.cache_prompt = true;
-        request.client = number % 16;
-        request.sampling = weir_sampling_default();
-        request.sampling.temperature = 0.0f;
-        request.callback = on_event;
-        request.user = stream.get();
-        if (weir_service_submit(service_, &stream->job, &request, &error_) != WEIR_OK) return false;
+        stream->max_tokens = max_tokens;
+        stream->client = number % 16;
+        if (!ask(stream.get(), &stream->job)) return false;
         streams_.push_back(std::move(stream));
         return true;
+    }
+    bool ask(Stream *stream, weir_job **job)
+    {
+        weir_request request = {};
+        request.prompt = stream->prompt.data();
+        request.n_prompt = static_cast<int32_t>(stream->prompt.size());
+        request.max_tokens = stream->max_tokens;
+        request.n_choices = 1;
+        request.ignore_eos = request.cache_prompt = true;
+        request.client = stream->client;
+        request.sampling = weir_sampling_default();
+        request.sampling.temperature = o_.sampled ? 1.0f : 0.0f;
+        if (o_.sampled) request.sampling.top_k = 40;
+        if (o_.sampled) request.sampling.top_p = 0.9f;
+        request.callback = on_event;
+        request.user = stream;
+        return weir_service_submit(service_, job, &request, &error_) == WEIR_OK;
     }
     // Computes the prompts one after the other in large pieces; they stay in the prefix cache,
     // where the streams find them.
@@ -168,7 +187,8 @@ class Bench {
         hold.unlock();
         for (int32_t i = 0; i < n_streams_; i++) {
             const int32_t n_prompt = o_.context + i % kPageTokens;
-            if (!submit(i, n_prompt, window - n_prompt)) return false;
+            const bool ends = i > 0 && o_.answer > 0;
+            if (!submit(i, n_prompt, ends ? o_.answer : window - n_prompt)) return false;
         }
         hold.lock();
         changed_.wait(hold, [this] { return n_begun_ == n_streams_ || n_ended_ > 0; });
@@ -191,7 +211,7 @@ class Bench {
         Stream *const stream = static_cast<Stream *>(user);
         if (event->type == WEIR_EVENT_TOKEN && (stream->is_first || !stream->has_begun))
             stream->bench->note_token(stream);
-        if (event->type == WEIR_EVENT_DONE) stream->bench->note_end(event);
+        if (event->type == WEIR_EVENT_DONE) stream->bench->note_end(stream, event);
         return true;
     }
     void note_token(Stream *stream)
@@ -211,9 +231,24 @@ class Bench {
         is_measured_ = true;
         changed_.notify_all();
     }
-    void note_end(const weir_event *event)
+    // On the engine thread, which has submitted nothing meanwhile.
+    bool asks_again(Stream *stream, const weir_event *event)
+    {
+        if (o_.answer == 0 || stream->is_first || event->status != WEIR_OK || !is_filled_ ||
+            is_over_ || stream->max_tokens != o_.answer)
+            return false;
+        n_answers_ += is_ready_ && !is_measured_;
+        n_cached_ += is_ready_ && !is_measured_ ? event->usage.n_cached : 0;
+        stream->past.push_back(stream->job);
+        if (ask(stream, &stream->job)) return true;
+        stream->past.pop_back();
+        problem_ = error_.text;
+        return false;
+    }
+    void note_end(Stream *stream, const weir_event *event)
     {
         const std::lock_guard<std::mutex> hold(lock_);
+        if (asks_again(stream, event)) return;
         n_ended_++;
         if (event->message != nullptr && !is_measured_) problem_ = event->message;
         changed_.notify_all();
@@ -229,6 +264,8 @@ class Bench {
         std::sort(cpu_us.begin(), cpu_us.end());
         *out = {};
         out->steps = after_.steps - before_.steps;
+        out->answers = n_answers_;
+        out->cached_tokens = n_cached_;
         out->batch_rows = after_.batch_rows - before_.batch_rows;
         out->median_us = us[us.size() / 2];
         out->p99_us = us[us.size() * 99 / 100];
@@ -261,7 +298,8 @@ class Bench {
     int64_t norms_ns_ = 0;
     weir_service_stats before_ = {}, after_ = {};
     int32_t n_begun_ = 0, n_ended_ = 0, n_streams_ = 0;
-    bool is_filled_ = false, is_ready_ = false, is_measured_ = false;
+    int64_t n_answers_ = 0, n_cached_ = 0;
+    bool is_over_ = false, is_filled_ = false, is_ready_ = false, is_measured_ = false;
 };
 
 } // namespace

@@ -18,6 +18,12 @@ struct Options {
     int32_t queued = 0; // jobs that wait for a place
     std::string disk; // size of a lower tier; empty: there is none
     bool cold = false; // a cached text that nothing uses is there
+    int32_t vocabulary = 64; // a multiple of 64
+    bool sampled = false; // temperature 1, top_k 40 and top_p 0.9; else the most likely token
+    bool shared = false; // the first half of all prompts is the same
+    // Tokens after which each answer but one ends, and its client asks the same again; 0: none
+    // ends.
+    int32_t answer = 0;
     std::string folder; // for the model's files and the lower tier; exists
 };
 
@@ -28,6 +34,7 @@ struct Figures {
     double norms_us = 0; // of all layers, in the mean
     std::array<double, WEIR_STEP_PARTS> part_us = {}; // in the mean
     int64_t steps = 0, batch_rows = 0, pool_tokens = 0, kv_heads = 0;
+    int64_t answers = 0, cached_tokens = 0; // that ended, and that these requests reused
 };
 
 // Returns "" or what failed.

@@ -5,9 +5,10 @@
 
 namespace {
 
-steps::Figures measured(bool prefill, int queued, const char *disk)
+steps::Figures measured(
+    bool prefill, int queued, const char *disk, steps::Options options = steps::Options()
+)
 {
-    steps::Options options;
     steps::Figures figures;
     options.sequences = 4;
     options.layers = 3;
@@ -56,6 +57,29 @@ TEST(Steps, JobsWaitAndPagesMayLeave)
 {
     EXPECT_EQ(measured(false, 3, "").batch_rows, 16 * 4);
     EXPECT_EQ(measured(false, 0, "64MiB").batch_rows, 16 * 4);
+}
+
+TEST(Steps, AnswersAreSampledFromALargeVocabulary)
+{
+    steps::Options options;
+    options.vocabulary = 4096;
+    options.sampled = true;
+    const steps::Figures f = measured(false, 0, "", options);
+    EXPECT_EQ(f.batch_rows, 16 * 4);
+    EXPECT_GT(f.part_us[WEIR_STEP_SAMPLE], 0.0);
+}
+
+/* Others end after three tokens; each time their prompt is found again. */
+TEST(Steps, AnswersEndAndPromptsAreShared)
+{
+    steps::Options options;
+    options.answer = 3;
+    options.shared = true;
+    const steps::Figures f = measured(false, 0, "", options);
+    EXPECT_EQ(f.steps, 16);
+    EXPECT_GE(f.answers, 3 * (16 / 3 - 1));
+    EXPECT_GE(f.cached_tokens, f.answers * 192) << "all but what is left of its last page";
+    EXPECT_EQ(measured(false, 0, "").answers, 0);
 }
 
 } // namespace
