@@ -85,9 +85,37 @@ class Check(unittest.TestCase):
     def test_noise_is_no_problem(self):
         for factor in (0.001, 1000.0):
             tree = sample()
-            for path in figures.NUMBERS:
+            for path in set(figures.NUMBERS) - {("bandwidth_share",)}:
                 put(tree, path, figures.value_at(tree, path) * factor)
             self.assertEqual(figures.problems_of(tree), [])
+
+    def test_more_than_the_bandwidth_is_a_problem(self):
+        for path in (("bandwidth_share",), ("streams", 0, "bandwidth_share")):
+            for value, n in ((1.0, 0), (1.05, 0), (1.06, 1), (1.335, 1)):
+                tree = sample()
+                put(tree, path, value)
+                problems = figures.problems_of(tree)
+                self.assertEqual(len(problems), n, (path, value))
+                for problem in problems:
+                    self.assertIn("bandwidth_share: %.3f is more than" % value, problem)
+
+    def test_such_a_row_is_measured_again(self):
+        for shares, n_asked in (([0.5], 1), ([1.3, 0.5], 2), ([1.3, 1.2, 1.4], 3)):
+            asked = []
+
+            def ask(*words):
+                asked.append(words)
+                rows = json.loads(json.dumps(STREAMS["rows"]))
+                rows[0]["bandwidth_share"] = shares[len(asked) - 1]
+                return {"rows": rows}
+
+            before, figures.ask = figures.ask, ask
+            try:
+                got = figures.ask_quiet(figures.MOST_SHARE, "weir", "bench")
+            finally:
+                figures.ask = before
+            self.assertEqual(asked, [("weir", "bench")] * n_asked)
+            self.assertEqual(got["rows"][0]["bandwidth_share"], shares[-1])
 
     def test_what_a_program_lacks_is_missing(self):
         for lacks in ("bench", "streams", "load", "perplexity"):
@@ -108,16 +136,17 @@ class Command(unittest.TestCase):
         text = FOLDER / "text"
         text.write_text("The harbour was quiet, and the boats lay in the sun. " * 40)
         done = run("--out", str(FOLDER), "--text", str(text), "--commit", "1" * 40, "--streams",
-                   "1,2", "--prompt", "96", "--gen", "6", "--repeat", "1", "--requests", "4")
+                   "1,2", "--prompt", "96", "--gen", "6", "--repeat", "1", "--requests", "4",
+                   "--most-share", "1000")  # six tokens beside other tests
         self.assertEqual(done.returncode, 0, done.stderr)
         path = FOLDER / "figures" / ("1" * 40 + ".json")
         self.assertEqual(done.stdout.strip(), str(path))
         tree = json.loads(path.read_text())
-        self.assertEqual(figures.problems_of(tree), [])
+        self.assertEqual(figures.problems_of(tree, 1000), [])
         self.assertEqual([row["streams"] for row in tree["streams"]], [1, 2])
         self.assertEqual(tree["http"]["requests_ok"], 4)
         self.assertEqual(tree["model"], "weir-demo")
-        again = run("--check", str(path))
+        again = run("--check", str(path), "--most-share", "1000")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(again.stdout, "1 passed, 0 failed\n")
 
@@ -152,6 +181,15 @@ class Command(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("perplexity: None is no positive number", done.stderr)
         self.assertFalse(out.exists())
+
+    def test_more_than_the_bandwidth_fails_the_check(self):
+        path = FOLDER / "loaded.json"
+        tree = sample()
+        tree["streams"][0]["bandwidth_share"] = 1.335
+        path.write_text(json.dumps(tree))
+        done = run("--check", str(path))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("streams[0].bandwidth_share: 1.335 is more than 1.05", done.stderr)
 
     def test_a_program_that_fails_is_named(self):
         done = run("--out", str(FOLDER), "--program", "/bin/false", "--commit", "3" * 40)
