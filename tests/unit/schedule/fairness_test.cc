@@ -113,7 +113,7 @@ TEST_F(Fairness, LongPromptsAreNotStarved)
 TEST_F(Fairness, ClientsTakeTurnsInSteps)
 {
     enum { MANY = 16, CHUNK = 64 };
-    for (const int n : { 40, 200, 600 }) { /* several in a step, short, long */
+    for (const int n : { 10, 40, 200, 600 }) { /* several in a step, short, long */
         SCOPED_TRACE(n);
         open("qwen3", MANY + 3, nullptr, 1024, MANY + 3);
         weir_service_call(
@@ -142,6 +142,7 @@ TEST_F(Fairness, ClientsTakeTurnsInSteps)
         EXPECT_EQ(single.call.tokens[0], want);
         EXPECT_LE(single.first - before, 2 * (n / CHUNK + 1) + 2) << "every other row is its own";
         EXPECT_LE(third.first - before, 4 * (n / CHUNK + 1) + 2);
+        if (n == 10) EXPECT_EQ(third.first, many[0]->first) << "turns within a step";
         EXPECT_GE(many.back()->first - before, (MANY + 2) * n / CHUNK);
         for (int i = 1; i < MANY; i++) EXPECT_LE(many[i - 1]->first, many[i]->first) << i;
         stop_after(many, { &first, &single, &third });
