@@ -226,10 +226,10 @@ weir_step weir_step_of(
                      .queries = w->shown_queries },
        .layer = index,
        .experts = model->experts,
-        .expert_watch = model->expert_watch.see != NULL && index < model->shape.n_layers
-                            ? &model->expert_watch
-                            : NULL,
-        .lost_rows = w->may_lose ? w->lost_rows : NULL,
-        .problem = &w->problem,
-        .next = next_of(model, l) };
+       .expert_watch = model->expert_watch.see != NULL && index < model->shape.n_layers
+                           ? &model->expert_watch
+                           : NULL,
+       .lost_rows = w->may_lose ? w->lost_rows : NULL,
+       .problem = &w->problem,
+       .next = next_of(model, l) };
 }

@@ -18,35 +18,19 @@
 #include "engine/schedule/origins.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/service.h"
+#include "engine/schedule/shares.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { CHOICE_MARKS = 8, CLIENT_ENTRIES = 64 };
+enum { CHOICE_MARKS = 8 };
 
 typedef struct sampled {
     int32_t token;
     bool is_stop; /* a stop id, which ends the answer */
     weir_logprob logprob, top[WEIR_TOP_LOGPROBS]; /* if requested */
 } sampled;
-
-/* Drafts by the model's head (mtp.c). */
-typedef struct choice_mtp {
-    int32_t drafts[WEIR_MTP_DRAFTS], n;
-    int32_t at; /* tokens of the sequence that they follow */
-    int32_t length; /* how many it drafts; 0: not known yet */
-    int32_t n_pauses, from; /* pauses in a row; the length of the answer from which it drafts */
-    float debt; /* in steps of this sequence */
-} choice_mtp;
-
-/* Prompt rows at their cost that each client got, of a priority and of short or long ones
- * (shares.c); clients and priorities may share an entry. is_open: it has such a prompt. */
-enum { SHARE_PRIORITIES = 4, PROMPT_SHARES = 2 * SHARE_PRIORITIES * CLIENT_ENTRIES };
-typedef struct prompt_shares {
-    int64_t rows[PROMPT_SHARES];
-    bool is_open[PROMPT_SHARES];
-} prompt_shares;
 
 /* To memory for the next step (step_memory.c); NONE: it asks for none, or there is enough. */
 typedef enum choice_claim { CLAIM_NONE, CLAIM_OPEN, CLAIM_MET, CLAIM_WAITS } choice_claim;
@@ -442,17 +426,6 @@ void weir_job_count_served(const weir_job *job);
 int32_t weir_service_plan(weir_service *service);
 /* Called after a step: counts the long prompts that were skipped in its plan. */
 void weir_service_count_overlooked(const weir_service *service);
-
-/* shares.c: prompt rows of steps by client. */
-
-/* More tokens are left of its prompt than batch.long_prompt. */
-bool weir_choice_is_long(const choice *c);
-/* The entry of prompt_shares for its client, priority and kind. */
-int32_t weir_choice_share_of(const choice *c);
-/* Called before each plan: which clients have prompts. */
-void weir_service_open_shares(weir_service *service);
-/* Called after a step: counts what its items got. */
-void weir_service_count_shares(weir_service *service, int32_t n_items);
 
 /* step_memory.c: finds memory for the plan, begins to read the blocks of those that are returning,
  * and takes items out that have to wait. Returns EFULL if nothing more can be freed. */

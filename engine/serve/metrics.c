@@ -468,31 +468,26 @@ weir_status weir_metrics_write_layers(
         const char *name, *type, *help;
         size_t offset;
     } families[] = {
-        { "expert_layer_hits_total", "counter", "expert_hits_total of a layer.",
-          offsetof(weir_expert_counts, hits) },
-        { "expert_layer_misses_total", "counter", "expert_misses_total of a layer.",
-          offsetof(weir_expert_counts, misses) },
-        { "expert_layer_prefetches_total", "counter", "expert_prefetches_total of a layer.",
-          offsetof(weir_expert_counts, prefetched) },
-        { "expert_layer_prefetches_used_total", "counter",
-          "expert_prefetches_used_total of a layer.", offsetof(weir_expert_counts, prefetch_used) },
-        { "expert_layer_prefetches_unused_total", "counter",
-          "expert_prefetches_unused_total of a layer.",
-          offsetof(weir_expert_counts, prefetch_unused) },
-        { "expert_layer_read_bytes_total", "counter", "expert_read_bytes_total of a layer.",
-          offsetof(weir_expert_counts, bytes_read) },
-        { "expert_layer_pinned", "gauge", "experts_pinned of a layer.",
-          offsetof(weir_expert_counts, pinned) },
+#define FAMILY(name, type, of, field)                                                              \
+    { "expert_layer_" name, type, of " of a layer.", offsetof(weir_expert_counts, field) }
+        FAMILY("hits_total", "counter", "expert_hits_total", hits),
+        FAMILY("misses_total", "counter", "expert_misses_total", misses),
+        FAMILY("prefetches_total", "counter", "expert_prefetches_total", prefetched),
+        FAMILY("prefetches_used_total", "counter", "expert_prefetches_used_total", prefetch_used),
+        FAMILY(
+            "prefetches_unused_total", "counter", "expert_prefetches_unused_total", prefetch_unused
+        ),
+        FAMILY("read_bytes_total", "counter", "expert_read_bytes_total", bytes_read),
+        FAMILY("pinned", "gauge", "experts_pinned", pinned),
+#undef FAMILY
     };
     writer w = { .out = out, .prefix = "weir" };
     weir_status status = write_label(&w.label, model_name);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
-        bool is_first = true;
-        for (int64_t layer = 0; status == WEIR_OK && layer < n_layers; layer++) {
-            weir_expert_counts counts;
+        weir_expert_counts counts;
+        for (int64_t layer = 0, n = 0; status == WEIR_OK && layer < n_layers; layer++) {
             if (!counts_of(service, layer, &counts)) continue;
-            if (is_first) status = head(&w, families[f].name, families[f].type, families[f].help);
-            is_first = false;
+            if (n++ == 0) status = head(&w, families[f].name, families[f].type, families[f].help);
             if (status == WEIR_OK)
                 status = weir_buffer_format(
                     out, "weir:%s{%s,layer=\"%" PRId64 "\"} %" PRId64 "\n", families[f].name,

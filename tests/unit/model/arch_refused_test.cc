@@ -240,17 +240,6 @@ TEST(ArchShapes, ExpertsThatDoNotFitAreRefused)
     EXPECT_SAYS(engine.text(), "[ffn] experts of qwen3moe.toml: more experts are used");
 }
 
-/* Every fourth layer has no RoPE, and a policy has one shape for all layers. */
-TEST(ArchShapes, PoliciesNeedLayersThatAreAlike)
-{
-    Engine engine;
-    EXPECT_EQ(
-        engine.open(golden("../families/smollm3"), { "kv.policy.name=h2o", "kv.policy.budget=64" }),
-        WEIR_ECONFIG
-    );
-    EXPECT_SAYS(engine.text(), "different widths, heads or rotation");
-}
-
 struct Fault {
     const char *name, *from, *to, *says;
 };

@@ -344,5 +344,16 @@ TEST(Arch, LayersWithoutKv)
     EXPECT_FALSE(last_logits(&engine).empty());
 }
 
+/* Every fourth layer has no RoPE, and a policy has one shape for all layers. */
+TEST(ArchShapes, PoliciesNeedLayersThatAreAlike)
+{
+    Engine engine;
+    EXPECT_EQ(
+        engine.open(golden("../families/smollm3"), { "kv.policy.name=h2o", "kv.policy.budget=64" }),
+        WEIR_ECONFIG
+    );
+    EXPECT_SAYS(engine.text(), "different widths, heads or rotation");
+}
+
 } // namespace
 } // namespace arch_files

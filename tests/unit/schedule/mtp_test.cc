@@ -303,26 +303,15 @@ TEST_F(Mtp, GoesOnInALongAnswer)
     EXPECT_EQ(answer(plain), drafted);
 }
 
-TEST_F(Mtp, WrongDraftsEnd)
-{
-    start(noise, true);
-    support::Call call(prompt(2, 60), 400);
-    call.request.ignore_eos = true;
-    call.request.sampling.temperature = 2.0f;
-    (void)answer(call);
-    EXPECT_GT(usage_.n_drafted, 0);
-    EXPECT_LE(usage_.n_drafted - usage_.n_accepted, 9);
-}
-
 /* All sequences of a step wait for the drafts of one, so each of many drafts no longer than one. */
-TEST_F(Mtp, WrongDraftsOfManyEnd)
+TEST_F(Mtp, WrongDraftsEnd)
 {
     start(noise, true);
     int64_t most = 0;
     for (const size_t n : { 1, 4 }) {
         std::vector<std::unique_ptr<support::Call>> calls;
         for (size_t i = 0; i < n; i++) {
-            calls.push_back(std::make_unique<support::Call>(prompt(2 + (int)i, 60), 200));
+            calls.push_back(std::make_unique<support::Call>(prompt(2 + (int)i, 60), 400));
             calls.back()->request.ignore_eos = true;
             calls.back()->request.sampling.temperature = 2.0f;
             calls.back()->request.sampling.seed = i;
@@ -333,7 +322,7 @@ TEST_F(Mtp, WrongDraftsOfManyEnd)
             const int64_t n_wrong = call->usage.n_drafted - call->usage.n_accepted;
             EXPECT_GT(n_wrong, 0);
             if (n == 1) most = n_wrong;
-            EXPECT_LE(n_wrong, most);
+            EXPECT_LE(n_wrong, weir_min(most, 9));
         }
     }
 }
