@@ -213,6 +213,14 @@ static weir_status make_plan(
     return weir_plan_make(&engine->plan, &parts, error);
 }
 
+/* True if the draft head takes no context, or little: an eighth of the KV pages. */
+static bool has_room_for_head(const weir_engine *engine)
+{
+    const weir_engine_facts *const facts = &engine->plan.facts;
+    return facts->window >= weir_plan_context(&engine->config, engine->model) ||
+           facts->mtp_bytes + facts->mtp_row_bytes <= (int64_t)(engine->plan.kv / 8);
+}
+
 /* Without the draft head where it does not fit, unless it is asked for. */
 static weir_status make_plan_with_head(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
@@ -223,8 +231,9 @@ static weir_status make_plan_with_head(
     const bool may_drop = weir_model_mtp_bytes(engine->model) > 0 &&
                           strcmp(engine->config.speculation.mtp, "auto") == 0;
     const weir_status status = make_plan(engine, options, spec, may_drop ? &ignored : error);
-    if (!may_drop || status == WEIR_OK) return status;
-    if (status != WEIR_EFULL) return weir_error_set(error, status, "%s", ignored.text);
+    if (!may_drop || (status == WEIR_OK && has_room_for_head(engine))) return status;
+    if (status != WEIR_OK && status != WEIR_EFULL)
+        return weir_error_set(error, status, "%s", ignored.text);
     weir_log(WEIR_LOG_INFO, "the model's draft head is not loaded: it does not fit in memory");
     engine->config.kv.full_windows = full_windows;
     WEIR_TRY(weir_engine_drop_mtp(engine, error));

@@ -471,26 +471,4 @@ TEST_F(Mtp, IsPlanned)
     weir_buffer_free(&json);
 }
 
-/* auto: a head that does not fit is not loaded; on: it is an error. */
-TEST_F(Mtp, IsLeftOutWhereItDoesNotFit)
-{
-    weir_plan plan;
-    start(chain, false, { "memory.snapshots=1MiB" });
-    const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
-    stop();
-    auto fits = [&](const char *mtp, size_t memory) {
-        EXPECT_EQ(weir_config_set(&config_, "speculation.mtp", mtp, &error_), WEIR_OK);
-        const std::string text = std::to_string(memory) + "B";
-        EXPECT_EQ(weir_config_set(&config_, "memory.host", text.c_str(), &error_), WEIR_OK);
-        return weir_engine_plan(&plan, &options, &error_);
-    };
-    size_t least = 1 << 20;
-    while (fits("off", least) != WEIR_OK) least += 16 << 10;
-    EXPECT_EQ(fits("on", least), WEIR_EFULL);
-    ASSERT_EQ(fits("auto", least), WEIR_OK) << error_.text;
-    EXPECT_EQ(plan.facts.mtp_bytes, 0);
-    ASSERT_EQ(fits("auto", least + (4 << 20)), WEIR_OK) << error_.text;
-    EXPECT_GT(plan.facts.mtp_bytes, 0);
-}
-
 } // namespace
