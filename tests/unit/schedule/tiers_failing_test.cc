@@ -68,13 +68,13 @@ TEST_F(Tiers, ADiskThatFailsNowAndThenOnlyTakesTime)
         call->request.n_choices = 1 + (i % 4 == 1);
         call->request.cache_prompt = i % 2 == 0;
         call->request.client = i % 3;
-        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         return call;
     };
     start("qwen3", 0, 0, "kv.tiers.hot=1", policy);
     std::vector<std::vector<std::vector<int32_t>>> want;
     for (int i = 0; i < JOBS; i++) {
         const auto call = ask(i);
+        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         call->wait();
         EXPECT_EQ(call->status, WEIR_OK) << call->message;
         want.push_back(call->tokens);
@@ -87,6 +87,7 @@ TEST_F(Tiers, ADiskThatFailsNowAndThenOnlyTakesTime)
         n_writes = 0;
         std::vector<std::unique_ptr<Call>> calls;
         for (int i = 0; i < JOBS; i++) calls.push_back(ask(i));
+        support::submit_together(service_, calls, &error_);
         for (int i = 0; i < JOBS; i++) {
             Call &call = *calls[(size_t)i];
             call.wait();
