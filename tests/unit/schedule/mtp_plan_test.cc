@@ -7,7 +7,10 @@ class MtpPlan : public support::Service {
   protected:
     void SetUp() override
     {
-        open("../mtp/chain", 4, nullptr, 512, 0, { "memory.snapshots=1MiB", "speculation.method=ngram" });
+        open(
+            "../mtp/chain", 4, nullptr, 512, 0,
+            { "memory.snapshots=1MiB", "speculation.method=ngram" }
+        );
         stop();
     }
     weir_status plan(const char *mtp, size_t memory)
