@@ -71,6 +71,16 @@ class Server:
                 time.sleep(0.1)
         return False
 
+    def said(self, word):
+        """What it has logged, once the word is there: it may answer before it has logged."""
+        for _ in range(50):
+            with open(self.log) as log:
+                text = log.read()
+            if word in text or self.process.poll() is not None:
+                break
+            time.sleep(0.1)
+        return text
+
     def call(self, method, path, body=None):
         """The answer's bytes, None unless its status is 2xx."""
         request = urllib.request.Request(
@@ -149,8 +159,7 @@ def main():
             server = Server(program, folder, mode)
             try:
                 started = server.started()
-                with open(server.log) as log:
-                    said = log.read()
+                said = server.said("sandbox" if mode != "off" else "")
                 if not started and mode == "strict" and "Landlock" in said:
                     print("skipped 1: strict: this kernel has no Landlock")
                     continue

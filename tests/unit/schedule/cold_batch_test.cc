@@ -18,6 +18,7 @@ class ColdBatch : public Tiers {
     {
         support::all_reads_gate = nullptr;
         disk_.open();
+        cold_.reset(); /* before its service closes */
         Tiers::TearDown();
     }
     /* Of the requests alone, with memory for all. */
