@@ -88,8 +88,7 @@ weir_status weir_service_open_mtp(weir_service *service, weir_error *error)
     void *memory = NULL;
     if (bytes == 0 || service->n_drafts == 0) return WEIR_OK;
     WEIR_TRY(weir_ledger_alloc(service->ledger, &memory, WEIR_ACCOUNT_ACTIVATIONS, bytes, error));
-    memset(memory, 0, bytes); /* kernels read whole tiles */
-    /* The struct is last: the arrays are aligned. */
+    /* The struct is last: the arrays are aligned. Kernels read whole tiles, which are zero. */
     weir_mtp *const m = (weir_mtp *)(void *)((char *)memory + bytes - sizeof *m);
     *m = sizes_of(model, n_slots, rows);
     m->ledger = service->ledger;

@@ -86,7 +86,7 @@ static int32_t policy_piece(
 
 /* ---- rows that cost more --------------------------------------------------------------------- */
 /* What a row after `past` others costs is num / den rows at the beginning of a prompt: there
- * attention costs past / even_depth of what all else does. While nobody decodes, a row costs twice
+ * attention costs past / even_depth of what all else does. While none decodes, a row costs twice
  * as much in any case, and the budget is twice as large: a piece is whole up to even_depth. */
 typedef struct price {
     int64_t num, den;

@@ -76,7 +76,7 @@ int64_t weir_kv_windows_free_blocks(const weir_kv_windows *windows);
 void weir_kv_windows_reclaim_with(
     weir_kv_windows *windows, void (*reclaim)(void *user, int64_t n), void *user
 );
-/* True if so many blocks are free, those included that are dropped for it. */
+/* True if n blocks are free, those included that are dropped for it. */
 bool weir_kv_windows_find_free(weir_kv_windows *windows, int64_t n);
 /* Takes a free block, whose bytes are any; -1: there is none. */
 int32_t weir_kv_window_take(weir_kv_windows *windows);

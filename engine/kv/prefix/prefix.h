@@ -221,18 +221,18 @@ typedef enum weir_prefix_victim {
     WEIR_VICTIM_LATER
 } weir_prefix_victim;
 /* Finds the LRU unsaved, unused sequence of at least `least` tokens that reclaim would drop before
- * the wanted pages are free, or that would lose the end of a turn before so many turns end (or half
- * of all states), or its window before so many window blocks are taken. Counts only tokens not
- * shared with other sequences and not tried before. Copies its tokens to a clear sequence. A call
- * looks at some hundred runs: it goes on where the last one ended, LATER if it is not at an end
- * then, and NONE if there was no such sequence since the search began. To be called between steps
- * as long as it is not NONE. */
+ * the wanted pages are free, or that would lose the end of a turn before the wanted turns end (or
+ * half of all states), or its window before the wanted window blocks are taken. Counts only tokens
+ * not shared with other sequences and not tried before. Copies its tokens to a clear sequence. A
+ * call looks at some hundred runs: it goes on where the last one ended, LATER if it is not at an
+ * end then, and NONE if there was no such sequence since the search began. To be called between
+ * steps as long as it is not NONE. */
 weir_prefix_victim weir_prefix_next_victim(
     weir_prefix *prefix, const weir_prefix_wanted *wanted, int32_t least,
     weir_kv_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]
 );
-/* True if so many window blocks can be taken without dropping one, those that could go to disk
- * included. */
+/* True if n_blocks window blocks can be taken without dropping one, those included that could go
+ * to disk. */
 bool weir_prefix_has_free_windows(const weir_prefix *prefix, int64_t n_blocks);
 /* True if this many turns, or half of all states, can end without taking the end of another. */
 bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);

@@ -200,7 +200,7 @@ static void go_by(weir_prefix *p)
     search->at = p->nodes[index].newer;
 }
 
-/* True if so many window blocks are free when those of the runs that it went by are taken. */
+/* True if n_blocks window blocks are free when those of the runs that it went by are taken. */
 static bool has_windows_before(const weir_prefix *p, int64_t n_blocks)
 {
     return p->windows == NULL || weir_kv_windows_free_blocks(p->windows) +

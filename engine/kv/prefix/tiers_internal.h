@@ -32,7 +32,7 @@ int32_t prefix_idle_window(const weir_prefix *p, int32_t from);
 bool prefix_windows_are_sound(weir_prefix *p);
 
 /* ---- state_tier.c ---------------------------------------------------------------------------- */
-size_t prefix_disk_stride(size_t bytes); /* bytes of so many on disk */
+size_t prefix_disk_stride(size_t bytes); /* what `bytes` take on disk */
 size_t prefix_state_stride(const weir_prefix_limits *limits); /* bytes of a state on disk */
 size_t prefix_transfer_bytes(const weir_prefix_limits *limits);
 size_t prefix_tier_metadata_bytes(const weir_prefix_limits *limits);

@@ -145,7 +145,7 @@ void weir_prefix_demote_windows(weir_prefix *prefix)
     }
 }
 
-/* A disk that hangs keeps nobody waiting. */
+/* A sequence does not wait for a disk that hangs. */
 static bool are_written(const weir_prefix *p)
 {
     static const int64_t patience_ns = 200000000;

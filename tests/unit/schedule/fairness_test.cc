@@ -286,7 +286,7 @@ struct Rows {
     }
 };
 
-/* While nobody decodes, too: a piece costs no more deep in a prompt than where attention costs as
+/* While none decodes, too: a piece costs no more deep in a prompt than where attention costs as
  * much as all else, up to where it is whole. Answers have the same bits. */
 TEST_F(Fairness, APieceCostsAsMuchDeepInAPrompt)
 {
