@@ -49,6 +49,24 @@ static weir_status read_schedule(
     return WEIR_OK;
 }
 
+/* Seconds between the pings of a stream, as llama.cpp's server takes them; -1: none. */
+static weir_status read_ping(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
+{
+    static const char key[] = "sse_ping_interval";
+    const json_t *const field = weir_field(root, key);
+    double seconds = 0;
+    if (field == NULL) return WEIR_OK;
+    if (json_is_number(field) && json_number_value(field) == -1) {
+        request->ping_ns = INT64_MAX;
+        return WEIR_OK;
+    }
+    WEIR_TRY(weir_field_number(root, key, 0.1, WEIR_MOST_SECONDS, &seconds, error));
+    request->ping_ns = (int64_t)(seconds * 1e9);
+    return WEIR_OK;
+}
+
 weir_status weir_openai_check_model(
     const json_t *root, const char *model_name, weir_api_error *error
 )
@@ -312,6 +330,7 @@ static weir_status read_all(
         root, request->chat ? WEIR_BODY_CHAT : WEIR_BODY_COMPLETION, &request->unknown, error
     ));
     WEIR_TRY(read_schedule(request, root, limits, error));
+    WEIR_TRY(read_ping(request, root, error));
     WEIR_TRY(check_response_format(root, error));
     if (!request->chat) WEIR_TRY(weir_field_bool(root, "echo", &request->echo, error));
     WEIR_TRY(weir_field_bool(root, "ignore_eos", &request->ignore_eos, error));

@@ -20,7 +20,7 @@ enum {
     WEIR_BIAS_ENTRIES = 4096,
     WEIR_PROMPTS = 256,
     WEIR_SALT_BYTES = 200,
-    WEIR_MOST_SECONDS = 86400 /* of `timeout` */
+    WEIR_MOST_SECONDS = 86400 /* of `timeout`, `sse_ping_interval` */
 };
 
 /* Limits and defaults for checking a request. */
@@ -45,6 +45,7 @@ typedef struct weir_openai_request {
     int64_t max_tokens; /* -1: to the end of the window */
     int32_t priority; /* lower goes first; on top of its key's */
     int64_t timeout_ns; /* 0: none */
+    int64_t ping_ns; /* silence before a ping; 0: the server's; INT64_MAX: no pings */
     weir_sampling sampling; /* always with a seed; its bias points into `bias` */
     weir_logit_bias *bias;
     weir_stop_list stop;

@@ -51,6 +51,7 @@ static const weir_field_row rows[] = {
     { "best_of", COMPLETION, READ, ANY },
     { "stream", BOTH, READ, ANY },
     { "stream_options", BOTH, READ, ANY },
+    { "sse_ping_interval", BOTH, READ, ANY },
     { "logprobs", BOTH, READ, ANY },
     { "top_logprobs", CHAT, READ, ANY },
     /* Sampling. */

@@ -59,12 +59,13 @@ weir_piece weir_stream_next(weir_exchange *x, const char **text, size_t *n)
 
 void weir_stream_tick(weir_exchange *x, int64_t now_ns)
 {
-    const int64_t ping_ns = x->server->options.ping_ms * 1000000;
     (void)pthread_mutex_lock(&x->lock);
     weir_generation *const g = x->generation;
     if (g != NULL && (g->queue_was_full || weir_generation_is_due(g, now_ns)))
         weir_workers_add(&x->server->workers, x, WEIR_WORK_ADVANCE);
     if (g != NULL && g->request.stream && !weir_generation_is_over(g)) {
+        const int64_t ping_ns =
+            g->request.ping_ns != 0 ? g->request.ping_ns : x->server->options.ping_ms * 1000000;
         const int64_t quiet_since_ns = g->last_sent_ns != 0 ? g->last_sent_ns : x->start_ns;
         if (now_ns - quiet_since_ns >= ping_ns) {
             g->ping = true;

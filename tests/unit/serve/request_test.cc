@@ -101,6 +101,12 @@ const Row both_rows[] = {
     { R"(,"timeout":0.5)", 200, nullptr },
     { R"(,"timeout":0)", 400, "timeout" },
     { R"(,"timeout":86401)", 400, "timeout" },
+    { R"(,"sse_ping_interval":1)", 200, nullptr },
+    { R"(,"sse_ping_interval":-1)", 200, nullptr },
+    { R"(,"sse_ping_interval":0)", 400, "sse_ping_interval" },
+    { R"(,"sse_ping_interval":-2)", 400, "sse_ping_interval" },
+    { R"(,"sse_ping_interval":86401)", 400, "sse_ping_interval" },
+    { R"(,"sse_ping_interval":true)", 400, "sse_ping_interval" },
     { R"(,"timeout":"1")", 400, "timeout" },
 };
 

@@ -58,6 +58,44 @@ TEST_F(Streams, PingsWhileAStreamWaits)
     EXPECT_TRUE(wait_for(0, 0));
 }
 
+std::string with_pings(const char *seconds)
+{
+    return R"({"messages":[{"role":"user","content":"a"}],"stream":true,"sse_ping_interval":)" +
+           std::string(seconds) + "}";
+}
+
+TEST_F(Streams, ARequestAsksForPings)
+{
+    weir_server_options o = default_options();
+    o.ping_ms = 3600000;
+    open({ 1, 4096, 2000, 0 }, o);
+    const int running = post("/v1/chat/completions", long_plain);
+    ASSERT_TRUE(wait_for(1, 0));
+    const int waiting = post("/v1/chat/completions", with_pings("0.1"));
+    const std::string text = read_text(waiting, ": ping\n\n");
+    EXPECT_NE(std::string::npos, text.find(": ping\n\n")) << text;
+    close(waiting);
+    close(running);
+    EXPECT_TRUE(wait_for(0, 0));
+}
+
+TEST_F(Streams, ARequestWantsNoPings)
+{
+    weir_server_options o = default_options();
+    o.ping_ms = 100;
+    open({ 1, 4096, 2000, 0 }, o);
+    const int running = post("/v1/chat/completions", long_plain);
+    ASSERT_TRUE(wait_for(1, 0));
+    const int silent = post("/v1/chat/completions", with_pings("-1"));
+    ASSERT_TRUE(wait_for(1, 1));
+    const int pinged = post("/v1/chat/completions", long_stream);
+    EXPECT_NE(std::string::npos, read_text(pinged, ": ping\n\n").find(": ping\n\n"));
+    pollfd silence = { silent, POLLIN, 0 };
+    EXPECT_EQ(0, poll(&silence, 1, 0)) << "not even the head was sent";
+    for (const int fd : { pinged, silent, running }) close(fd);
+    EXPECT_TRUE(wait_for(0, 0));
+}
+
 TEST_F(Streams, AFailureInAStreamIsSaid)
 {
     open({ 1, 4096, 100, 5 });
