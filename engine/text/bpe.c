@@ -86,7 +86,7 @@ static bool find_piece(weir_bpe_scratch *scratch, const weir_bpe_merges *merges,
 static bool find_pair(weir_bpe_scratch *scratch, const weir_bpe_merges *merges, uint32_t i)
 {
     weir_symbol *const symbol = &scratch->symbols[i];
-    const weir_pair_slot *const merge = weir_pair_find(
+    const weir_pair_entry *const merge = weir_pair_find(
         merges->pairs,
         weir_pair_key((uint32_t)symbol->id, (uint32_t)scratch->symbols[symbol->next].id)
     );

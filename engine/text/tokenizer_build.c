@@ -54,11 +54,11 @@ weir_status weir_tokenizer_add_merge(
                     : "their join is not"
         );
     if ((tokenizer->vocabulary.tokens[joined].flags & WEIR_TOKEN_SPECIAL) != 0) return WEIR_OK;
-    weir_pair_slot *const slot =
+    weir_pair_entry *const entry =
         weir_pair_put(&tokenizer->merges, weir_pair_key((uint32_t)a, (uint32_t)b));
-    if (slot == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for merges");
-    slot->number = rank;
-    slot->id = joined;
+    if (entry == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for merges");
+    entry->number = rank;
+    entry->id = joined;
     return WEIR_OK;
 }
 

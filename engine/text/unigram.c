@@ -50,17 +50,17 @@ static bool offer_pieces(
     bool is_character = false;
     uint32_t place = 0;
     for (size_t end = start; end < n;) {
-        const weir_pair_slot *const slot =
+        const weir_pair_entry *const entry =
             weir_pair_find(&model->trie->edges, weir_pair_key(place, (unsigned char)text[end++]));
-        if (slot == NULL) break;
-        place = slot->number;
-        if (slot->id < 0) continue;
-        if ((model->vocabulary->tokens[slot->id].flags & WEIR_TOKEN_USER) != 0 &&
-            !allows(context, start, end, slot->id))
+        if (entry == NULL) break;
+        place = entry->number;
+        if (entry->id < 0) continue;
+        if ((model->vocabulary->tokens[entry->id].flags & WEIR_TOKEN_USER) != 0 &&
+            !allows(context, start, end, entry->id))
             continue;
         offer(
-            model, &nodes[end], (uint32_t)start, slot->id,
-            score_of(model, slot->id, end - start) + nodes[start].sum
+            model, &nodes[end], (uint32_t)start, entry->id,
+            score_of(model, entry->id, end - start) + nodes[start].sum
         );
         is_character = is_character || end - start == length;
     }

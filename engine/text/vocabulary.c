@@ -66,37 +66,37 @@ static uint32_t hash_of(const char *bytes, size_t length)
     return (uint32_t)XXH3_64bits(bytes, length);
 }
 
-static weir_name_slot *slot_of(
+static weir_name_entry *entry_of(
     const weir_vocabulary *vocabulary, uint32_t hash, const char *bytes, size_t length
 )
 {
     for (size_t i = hash & vocabulary->names_mask;; i = (i + 1) & vocabulary->names_mask) {
-        weir_name_slot *const slot = &vocabulary->names[i];
-        if (slot->id < 0) return slot;
-        if (slot->hash == hash && slot->length == length &&
-            memcmp(vocabulary->bytes.data + slot->offset, bytes, length) == 0)
-            return slot;
+        weir_name_entry *const entry = &vocabulary->names[i];
+        if (entry->id < 0) return entry;
+        if (entry->hash == hash && entry->length == length &&
+            memcmp(vocabulary->bytes.data + entry->offset, bytes, length) == 0)
+            return entry;
     }
 }
 
 weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count)
 {
-    size_t n_slots = 1024;
-    while (n_slots / 2 < count && n_slots < 4 * (size_t)WEIR_VOCABULARY_IDS) n_slots *= 2;
-    if (vocabulary->names != NULL && n_slots <= vocabulary->names_mask + 1) return WEIR_OK;
-    weir_name_slot *const slots = weir_memory_take(n_slots * sizeof *slots);
-    if (slots == NULL) return WEIR_ENOMEM;
-    for (size_t i = 0; i < n_slots; i++) slots[i].id = -1;
+    size_t n_entries = 1024;
+    while (n_entries / 2 < count && n_entries < 4 * (size_t)WEIR_VOCABULARY_IDS) n_entries *= 2;
+    if (vocabulary->names != NULL && n_entries <= vocabulary->names_mask + 1) return WEIR_OK;
+    weir_name_entry *const entries = weir_memory_take(n_entries * sizeof *entries);
+    if (entries == NULL) return WEIR_ENOMEM;
+    for (size_t i = 0; i < n_entries; i++) entries[i].id = -1;
     for (size_t i = 0; vocabulary->names != NULL && i <= vocabulary->names_mask; i++) {
-        const weir_name_slot *const old = &vocabulary->names[i];
+        const weir_name_entry *const old = &vocabulary->names[i];
         if (old->id < 0) continue;
-        size_t place = old->hash & (n_slots - 1);
-        while (slots[place].id >= 0) place = (place + 1) & (n_slots - 1);
-        slots[place] = *old;
+        size_t place = old->hash & (n_entries - 1);
+        while (entries[place].id >= 0) place = (place + 1) & (n_entries - 1);
+        entries[place] = *old;
     }
     weir_memory_give(vocabulary->names);
-    vocabulary->names = slots;
-    vocabulary->names_mask = n_slots - 1;
+    vocabulary->names = entries;
+    vocabulary->names_mask = n_entries - 1;
     return WEIR_OK;
 }
 
@@ -109,14 +109,14 @@ static weir_status add_name(
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of tokens");
     const char *const bytes = vocabulary->bytes.data + offset;
     const uint32_t hash = hash_of(bytes, length);
-    weir_name_slot *const slot = slot_of(vocabulary, hash, bytes, length);
-    if (slot->id == id) return WEIR_OK;
-    if (slot->id >= 0)
+    weir_name_entry *const entry = entry_of(vocabulary, hash, bytes, length);
+    if (entry->id == id) return WEIR_OK;
+    if (entry->id >= 0)
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", slot->id, id
+            "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", entry->id, id
         );
-    *slot = (weir_name_slot){ .hash = hash, .offset = offset, .length = length, .id = id };
+    *entry = (weir_name_entry){ .hash = hash, .offset = offset, .length = length, .id = id };
     vocabulary->n_names++;
     return WEIR_OK;
 }
@@ -127,7 +127,7 @@ int32_t weir_vocabulary_find_base(
 {
     return vocabulary->names == NULL
                ? -1
-               : slot_of(vocabulary, hash_of(bytes, length), bytes, length)->id;
+               : entry_of(vocabulary, hash_of(bytes, length), bytes, length)->id;
 }
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
@@ -137,20 +137,20 @@ weir_status weir_trie_add(
 )
 {
     uint32_t node = 0;
-    weir_pair_slot *slot = NULL;
+    weir_pair_entry *entry = NULL;
     for (size_t i = 0; i < length; i++) {
-        slot = weir_pair_put(&trie->edges, weir_pair_key(node, (unsigned char)text[i]));
-        if (slot == NULL)
+        entry = weir_pair_put(&trie->edges, weir_pair_key(node, (unsigned char)text[i]));
+        if (entry == NULL)
             return weir_error_set(error, WEIR_ENOMEM, "no memory for a table of tokens");
-        if (slot->number == 0) slot->number = trie->n_nodes++;
-        node = slot->number;
+        if (entry->number == 0) entry->number = trie->n_nodes++;
+        node = entry->number;
     }
-    if (slot->id >= 0)
+    if (entry->id >= 0)
         return weir_error_set(
             error, WEIR_EFORMAT,
-            "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", slot->id, id
+            "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", entry->id, id
         );
-    slot->id = id;
+    entry->id = id;
     trie->first[(unsigned char)text[0]] = true;
     trie->n_tokens++;
     return WEIR_OK;
@@ -161,12 +161,12 @@ int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_
     int32_t found = -1;
     uint32_t node = 0;
     for (size_t i = 0; i < n; i++) {
-        const weir_pair_slot *const slot =
+        const weir_pair_entry *const entry =
             weir_pair_find(&trie->edges, weir_pair_key(node, (unsigned char)text[i]));
-        if (slot == NULL) break;
-        node = slot->number;
-        if (slot->id < 0) continue;
-        found = slot->id;
+        if (entry == NULL) break;
+        node = entry->number;
+        if (entry->id < 0) continue;
+        found = entry->id;
         *length = i + 1;
     }
     return found;

@@ -51,16 +51,16 @@ typedef struct weir_trie {
     bool first[256]; /* true if a token begins with this byte */
 } weir_trie;
 
-typedef struct weir_name_slot {
+typedef struct weir_name_entry {
     uint32_t hash, offset, length;
     int32_t id; /* -1: empty */
-} weir_name_slot;
+} weir_name_entry;
 
 typedef struct weir_vocabulary {
     weir_token *tokens;
     size_t size, capacity; /* ids 0 .. size-1 */
     weir_buffer bytes;
-    weir_name_slot *names; /* base tokens by their bytes */
+    weir_name_entry *names; /* base tokens by their bytes */
     size_t n_names, names_mask;
     weir_trie added[2]; /* [matched in normalised text], by their names */
     bool is_verbatim; /* names of base tokens are their bytes, not in the byte alphabet */

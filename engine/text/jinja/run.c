@@ -100,7 +100,7 @@ weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop,
  * long loops would fill the memory. */
 static weir_status enter_turn(weir_jinja_state *state, weir_jinja_loop *loop)
 {
-    if (loop->turn && !loop->turn->names.slots &&
+    if (loop->turn && !loop->turn->names.buckets &&
         !(loop->node->operation & WEIR_JINJA_KEEPS_SCOPE)) {
         loop->turn->names.count = loop->turn->names.live = 1;
         state->scope = loop->turn;

@@ -261,14 +261,14 @@ static bool same_key(const weir_jinja_entry *entry, weir_jinja_value key, uint64
 
 static weir_jinja_entry *find(const weir_jinja_dict *dict, weir_jinja_value key, uint64_t hash)
 {
-    if (!dict->slots) {
+    if (!dict->buckets) {
         for (size_t i = 0; i < dict->count; i++)
             if (same_key(&dict->entries[i], key, hash)) return &dict->entries[i];
         return NULL;
     }
-    for (size_t slot = hash & (dict->n_slots - 1); dict->slots[slot];
-         slot = (slot + 1) & (dict->n_slots - 1)) {
-        weir_jinja_entry *entry = &dict->entries[dict->slots[slot] - 1];
+    for (size_t bucket = hash & (dict->n_buckets - 1); dict->buckets[bucket];
+         bucket = (bucket + 1) & (dict->n_buckets - 1)) {
+        weir_jinja_entry *entry = &dict->entries[dict->buckets[bucket] - 1];
         if (same_key(entry, key, hash)) return entry;
     }
     return NULL;
@@ -287,11 +287,11 @@ weir_jinja_entry *weir_jinja_dict_find_text(
     return weir_jinja_dict_find(dict, weir_jinja_from_string(&string));
 }
 
-static void put_slot(weir_jinja_dict *dict, size_t entry)
+static void put_bucket(weir_jinja_dict *dict, size_t entry)
 {
-    size_t slot = dict->entries[entry].hash & (dict->n_slots - 1);
-    while (dict->slots[slot]) slot = (slot + 1) & (dict->n_slots - 1);
-    dict->slots[slot] = (uint32_t)(entry + 1);
+    size_t bucket = dict->entries[entry].hash & (dict->n_buckets - 1);
+    while (dict->buckets[bucket]) bucket = (bucket + 1) & (dict->n_buckets - 1);
+    dict->buckets[bucket] = (uint32_t)(entry + 1);
 }
 
 weir_status weir_jinja_dict_set(
@@ -312,15 +312,15 @@ weir_status weir_jinja_dict_set(
         (weir_jinja_entry){ .key = key, .value = value, .hash = hash, .live = true };
     dict->live++;
     if (dict->count <= FEW_ENTRIES) return WEIR_OK;
-    if (dict->n_slots >= dict->count * 2) {
-        put_slot(dict, dict->count - 1);
+    if (dict->n_buckets >= dict->count * 2) {
+        put_bucket(dict, dict->count - 1);
         return WEIR_OK;
     }
-    size_t n_slots = 32; /* at most a quarter full after growing, at most half full before */
-    while (n_slots < dict->count * 4) n_slots *= 2;
-    WEIR_TRY(weir_jinja_alloc(arena, &dict->slots, n_slots * sizeof *dict->slots));
-    dict->n_slots = n_slots;
-    for (size_t i = 0; i < dict->count; i++) put_slot(dict, i);
+    size_t n_buckets = 32; /* at most a quarter full after growing, at most half full before */
+    while (n_buckets < dict->count * 4) n_buckets *= 2;
+    WEIR_TRY(weir_jinja_alloc(arena, &dict->buckets, n_buckets * sizeof *dict->buckets));
+    dict->n_buckets = n_buckets;
+    for (size_t i = 0; i < dict->count; i++) put_bucket(dict, i);
     return WEIR_OK;
 }
 

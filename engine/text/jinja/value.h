@@ -93,8 +93,8 @@ typedef struct weir_jinja_entry {
 struct weir_jinja_dict {
     weir_jinja_entry *entries;
     size_t count, capacity, live; /* count: includes removed ones */
-    uint32_t *slots; /* open addressing, entry + 1; power of two; NULL while there are few */
-    size_t n_slots;
+    uint32_t *buckets; /* open addressing, entry + 1; power of two; NULL while there are few */
+    size_t n_buckets;
     bool user;
 };
 

@@ -100,9 +100,9 @@ TEST(Tokenizer, AMegabyteWithoutASpaceTakesLinearlyManySteps)
     weir_pair_map merges = {};
     for (int32_t level = 0; level < 18; level++) { /* a+a, aa+aa, ... */
         const uint32_t id = level == 0 ? 'a' : 255 + static_cast<uint32_t>(level);
-        weir_pair_slot *const slot = weir_pair_put(&merges, weir_pair_key(id, id));
-        slot->number = static_cast<uint32_t>(level);
-        slot->id = 256 + level;
+        weir_pair_entry *const entry = weir_pair_put(&merges, weir_pair_key(id, id));
+        entry->number = static_cast<uint32_t>(level);
+        entry->id = 256 + level;
     }
     int32_t byte_ids[256];
     for (int i = 0; i < 256; i++) byte_ids[i] = i;
