@@ -9,7 +9,7 @@ NAME is the commit, or, for a file that is kept, the processor and the date.
 
 A figure that is missing, or is no positive number, is an error and nothing is written. So is a
 bandwidth_share of more than 1.05: memory gives no more than was measured, so other programs ran
-beside one of the two, or the weights are in a cache. Such rows are measured again, three times in
+during one of the two, or the weights are in a cache. Such rows are measured again, three times in
 all. A figure that is worse than that of another commit is none: machines differ, and their
 bandwidth changes from run to run.
 

@@ -197,7 +197,7 @@ static weir_status load_merges(weir_tokenizer *tokenizer, const json_t *model, w
 /* ---- other files of the folder --------------------------------------------------------------- */
 
 /* Sets *out to NULL if there is no such file. */
-static weir_status read_beside(
+static weir_status read_if_there(
     json_t **out, const char *folder, const char *name, weir_error *error
 )
 {
@@ -297,8 +297,8 @@ static weir_status add_stops(
 static weir_status load_stops(weir_tokenizer *tokenizer, const char *folder, weir_error *error)
 {
     json_t *generation = NULL, *config = NULL;
-    weir_status status = read_beside(&generation, folder, "generation_config.json", error);
-    if (status == WEIR_OK) status = read_beside(&config, folder, "config.json", error);
+    weir_status status = read_if_there(&generation, folder, "generation_config.json", error);
+    if (status == WEIR_OK) status = read_if_there(&config, folder, "config.json", error);
     if (status == WEIR_OK)
         status = add_stops(
             tokenizer, json_object_get(generation, "eos_token_id"),
@@ -369,7 +369,7 @@ static weir_status load(
 {
     json_t *root = NULL, *config = NULL;
     weir_status status = weir_json_read_file(&root, path, TOKENIZER_BYTES, error);
-    if (status == WEIR_OK) status = read_beside(&config, folder, "tokenizer_config.json", error);
+    if (status == WEIR_OK) status = read_if_there(&config, folder, "tokenizer_config.json", error);
     if (status == WEIR_OK) {
         status = weir_tokenizer_load_json(tokenizer, root, config, error);
         if (status != WEIR_OK) status = weir_error_prefix(error, status, "%s", path);

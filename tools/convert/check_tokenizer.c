@@ -115,8 +115,8 @@ static weir_status compare_texts(const pair *p)
     return WEIR_OK;
 }
 
-/* Added tokens beside words. *beside: the one at which they differ. */
-static weir_status compare_added(const pair *p, char beside[WEIR_BESIDE_BYTES])
+/* Added tokens between words. *differing: the one at which the ids differ. */
+static weir_status compare_added(const pair *p, char differing[WEIR_DIFFERING_BYTES])
 {
     enum { MOST = 1000 };
     weir_meta names, types, name, type;
@@ -130,7 +130,7 @@ static weir_status compare_added(const pair *p, char beside[WEIR_BESIDE_BYTES])
             (type.integer != CONTROL && type.integer != USER_DEFINED))
             continue;
         n++;
-        (void)weir_printable(beside, WEIR_BESIDE_BYTES, name.string, name.length);
+        (void)weir_printable(differing, WEIR_DIFFERING_BYTES, name.string, name.length);
         weir_buffer_clear(&text);
         status = weir_buffer_format(
             &text, "a%sb %s %s%s", name.string, name.string, name.string, name.string
@@ -139,18 +139,18 @@ static weir_status compare_added(const pair *p, char beside[WEIR_BESIDE_BYTES])
                                    : weir_error_set(p->error, status, "no memory for a text");
     }
     weir_buffer_free(&text);
-    if (status == WEIR_OK) beside[0] = '\0';
+    if (status == WEIR_OK) differing[0] = '\0';
     return status;
 }
 
 /* Files of other kinds than unigram were written with this difference before: a warning. */
-static weir_status check_added(const pair *p, char beside[WEIR_BESIDE_BYTES])
+static weir_status check_added(const pair *p, char differing[WEIR_DIFFERING_BYTES])
 {
     weir_error difference = { 0 };
     pair own = *p;
-    if (p->is_unigram) return compare_added(p, beside);
+    if (p->is_unigram) return compare_added(p, differing);
     own.error = &difference;
-    const weir_status status = compare_added(&own, beside);
+    const weir_status status = compare_added(&own, differing);
     if (status == WEIR_OK || status == WEIR_EUNSUPPORTED) return WEIR_OK;
     *p->error = difference;
     return status;
@@ -164,7 +164,7 @@ static bool is_unigram(const weir_tensor_directory *file)
 }
 
 weir_status weir_check_tokenizer(
-    const char *path, const weir_tokenizer *tokenizer, char beside[WEIR_BESIDE_BYTES],
+    const char *path, const weir_tokenizer *tokenizer, char differing[WEIR_DIFFERING_BYTES],
     weir_error *error
 )
 {
@@ -179,7 +179,7 @@ weir_status weir_check_tokenizer(
                          .is_unigram = is_unigram(file),
                          .error = error };
         status = compare_texts(&p);
-        if (status == WEIR_OK) status = check_added(&p, beside);
+        if (status == WEIR_OK) status = check_added(&p, differing);
     }
     weir_tokenizer_close(written);
     weir_tensor_directory_close(file);

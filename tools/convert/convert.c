@@ -133,7 +133,7 @@ static weir_status write_checkpoint(
     );
     if (c->tokenizer != NULL)
         WEIR_TRY(weir_check_tokenizer(
-            weir_gguf_writer_path(c->writer), c->tokenizer, c->result->beside, c->error
+            weir_gguf_writer_path(c->writer), c->tokenizer, c->result->differing, c->error
         ));
     return weir_gguf_writer_finish(c->writer, c->error);
 }

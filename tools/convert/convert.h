@@ -30,7 +30,7 @@ typedef struct weir_convert_result {
     int64_t n_elements;
     bool has_tokenizer;
     bool has_charsmap; /* applied as sentencepiece does: otherwise than tokenizers to clusters */
-    char beside[80]; /* an added token beside which texts have other ids; "": none */
+    char differing[80]; /* an added token next to which texts have other ids; "": none */
     weir_importance_use importance;
     size_t n_requantised; /* tensors that had another quantised type: they lose twice */
     size_t n_left_out; /* tensors of the checkpoint that the file has no place for */

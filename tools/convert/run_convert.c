@@ -29,12 +29,12 @@ static void report(const weir_convert_result *r, const char *out)
             stderr, "weir: warning: the checkpoint has no tokenizer that GGUF can hold; the file "
                     "takes token ids only\n"
         );
-    if (r->beside[0] != '\0')
+    if (r->differing[0] != '\0')
         (void)fprintf(
             stderr,
-            "weir: warning: text beside the added token '%s' has other ids than by "
+            "weir: warning: text next to the added token '%s' has other ids than by "
             "tokenizer.json, for instance without a space in front\n",
-            r->beside
+            r->differing
         );
     if (r->has_charsmap)
         (void)fprintf(

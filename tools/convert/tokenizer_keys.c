@@ -262,7 +262,7 @@ static weir_status put_specials(const vocabulary *v)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 /* Sets *out to NULL if the folder has no such file. */
-static weir_status read_beside(
+static weir_status read_next_to(
     json_t **out, const weir_tensor_directory *directory, const char *name, size_t limit,
     weir_error *error
 )
@@ -310,9 +310,9 @@ weir_status weir_put_tokenizer(
     weir_status status = weir_tokenizer_open(tokenizer, directory, error);
     if (status == WEIR_ENOTFOUND) return put_none(writer);
     if (status == WEIR_OK)
-        status = read_beside(&root, directory, "tokenizer.json", TOKENIZER_BYTES, error);
+        status = read_next_to(&root, directory, "tokenizer.json", TOKENIZER_BYTES, error);
     if (status == WEIR_OK)
-        status = read_beside(&config, directory, "tokenizer_config.json", CONFIG_BYTES, error);
+        status = read_next_to(&config, directory, "tokenizer_config.json", CONFIG_BYTES, error);
     if (status == WEIR_OK) {
         vocabulary v = { .writer = writer,
                          .tokenizer = *tokenizer,

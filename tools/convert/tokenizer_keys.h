@@ -19,14 +19,14 @@ WEIR_MUST_CHECK weir_status weir_put_tokenizer(
 /* The file says that it has no tokenizer. */
 void weir_put_no_tokenizer(weir_gguf_writer *writer);
 
-enum { WEIR_BESIDE_BYTES = 80 };
+enum { WEIR_DIFFERING_BYTES = 80 };
 
 /* Opens the tokenizer of a GGUF file and checks that it gives the ids of this one for texts of many
- * kinds. beside: an added token beside which texts have others, which only a unigram vocabulary may
- * not have; "": none.
+ * kinds. differing: an added token next to which texts have others, which only a unigram vocabulary
+ * may not have; "": none.
  * errors : EUNSUPPORTED: it gives others */
 WEIR_MUST_CHECK weir_status weir_check_tokenizer(
-    const char *path, const weir_tokenizer *tokenizer, char beside[WEIR_BESIDE_BYTES],
+    const char *path, const weir_tokenizer *tokenizer, char differing[WEIR_DIFFERING_BYTES],
     weir_error *error
 );
 

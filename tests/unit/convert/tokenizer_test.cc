@@ -185,7 +185,7 @@ TEST_F(Tokenizer, TokensThatAreNotSpecialInVocabulariesWithAPrefix)
         );
         const Outcome o = convert({ model(text, 280), path("out.gguf") });
         ASSERT_EQ(o.status, WEIR_OK) << o.error.text;
-        EXPECT_STREQ(o.result.beside, has_prefix ? "<u>" : "");
+        EXPECT_STREQ(o.result.differing, has_prefix ? "<u>" : "");
     }
 }
 

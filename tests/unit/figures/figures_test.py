@@ -137,7 +137,7 @@ class Command(unittest.TestCase):
         text.write_text("The harbour was quiet, and the boats lay in the sun. " * 40)
         done = run("--out", str(FOLDER), "--text", str(text), "--commit", "1" * 40, "--streams",
                    "1,2", "--prompt", "96", "--gen", "6", "--repeat", "1", "--requests", "4",
-                   "--most-share", "1000")  # six tokens beside other tests
+                   "--most-share", "1000")  # six tokens, next to other tests
         self.assertEqual(done.returncode, 0, done.stderr)
         path = FOLDER / "figures" / ("1" * 40 + ".json")
         self.assertEqual(done.stdout.strip(), str(path))

@@ -38,7 +38,7 @@ def llama3_rope(factor):
 
 
 QWEN_AND_LLAMA = [
-    # Its head is stored beside the embedding that it equals, and not used.
+    # Its head is stored, equals the embedding, and is not used.
     dict(name="Qwen/Qwen3-0.6B", gguf="qwen3", pre="qwen2", kv=28 * 8 * 2 * 128, count=596e6,
          family=QWEN3, keys=WITH_HEADS, source=AIC + "Qwen--Qwen3-0.6B_config.json",
          stored_head=True,

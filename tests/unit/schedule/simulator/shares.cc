@@ -23,7 +23,7 @@ struct Use {
     int64_t cost = 0;
     bool waits = false; /* with a prompt that is open before and after */
     bool is_known = true; /* it got no more */
-    /* It has pieces that may not fit beside others, so that it is owed some. */
+    /* It has pieces that may not fit together with others, so that it is owed some. */
     bool has_policy = false;
 };
 
