@@ -59,20 +59,6 @@ bool weir_op_from_name(const char *name, weir_op *out)
     return false;
 }
 
-size_t weir_kernel_count(void)
-{
-    size_t count;
-    (void)weir_table_rows(&count);
-    return count;
-}
-
-const weir_kernel *weir_kernel_at(size_t index)
-{
-    size_t count;
-    const weir_table_row *rows = weir_table_rows(&count);
-    return index < count ? rows[index].kernel : NULL;
-}
-
 static bool isa_from_name(const char *name, weir_isa *out)
 {
     static const struct {

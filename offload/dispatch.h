@@ -79,9 +79,6 @@ const weir_kernel *weir_kernel_pick(
 );
 const char *weir_op_name(weir_op op);
 bool weir_op_from_name(const char *name, weir_op *out);
-/* For tests: all rows of this build, including those that the stream's machine cannot run. */
-size_t weir_kernel_count(void);
-const weir_kernel *weir_kernel_at(size_t index);
 /* Returns why the stream would not run this row with these arguments, or NULL. weir_kernel_run runs
  * one row, whatever the order of the table. */
 const char *weir_kernel_reject(

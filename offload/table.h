@@ -1,8 +1,8 @@
 /* offload/table.h - the rows linked into this build, in order of preference, with the x86-64 level
  * each was compiled for.
  *
- * Internal to offload/: other folders use offload/dispatch.h. Tests link their own table in place
- * of table.c. */
+ * Internal to offload/ and tests: other folders use offload/dispatch.h. Tests of the dispatch link
+ * their own table in place of table.c. */
 #pragma once
 #include <stddef.h>
 

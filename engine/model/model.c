@@ -273,12 +273,6 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
 bool weir_model_has_long_rope(const weir_model *model) { return model->has_long_rope; }
 
-const float *weir_model_local_frequencies(const weir_model *model)
-{
-    return model->shape.rope_theta_local > 0.0 ? model->frequencies + weir_model_frequencies(model)
-                                               : NULL;
-}
-
 bool weir_model_keeps_logits(const weir_model *model)
 {
     return weir_stream_device(model->stream) == NULL;
@@ -387,17 +381,6 @@ weir_expert_sizes weir_model_expert_sizes(const weir_model *model)
 {
     return (weir_expert_sizes){ .n_experts = model->expert_plan.n_experts,
                                 .slot_bytes = model->expert_plan.slot_bytes };
-}
-
-int64_t weir_model_expert_number(const weir_model *model, int64_t layer, int32_t expert)
-{
-    int64_t n = 0, last = -1;
-    for (size_t i = 0; i < model->n_expert_arrays && model->expert_arrays[i].layer < layer; i++) {
-        const weir_expert_array *const array = &model->expert_arrays[i];
-        if (array->layer != last) n += array->n;
-        last = array->layer;
-    }
-    return n + expert;
 }
 
 void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out)

@@ -103,8 +103,6 @@ const weir_rope_table *weir_model_rope(const weir_model *model);
 /* True if longrope's factors for long contexts apply: rows of the same tokens differ from those
  * without them. */
 bool weir_model_has_long_rope(const weir_model *model);
-/* For tests: the frequencies of layers with rope_local; NULL: there is no base for them. */
-const float *weir_model_local_frequencies(const weir_model *model);
 /* True if attention can store the logits that a watch needs; on devices K is read again. */
 bool weir_model_keeps_logits(const weir_model *model);
 /* True if there is a kernel for attention mass in all observed layers. `formats`: as in batches. */
@@ -136,8 +134,6 @@ typedef struct weir_expert_sizes {
     size_t slot_bytes; /* of the largest */
 } weir_expert_sizes;
 weir_expert_sizes weir_model_expert_sizes(const weir_model *model);
-/* The number of an expert of a layer among those of all layers. */
-int64_t weir_model_expert_number(const weir_model *model, int64_t layer, int32_t expert);
 /* Any thread. */
 void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out);
 /* Any thread. False: the layer has no experts, or all are in memory. */

@@ -290,35 +290,6 @@ weir_status weir_tokenizer_encode(
                : weir_error_set(error, status, "no memory to tokenise a text");
 }
 
-static weir_status add_length(void *context, const char *piece, size_t n)
-{
-    (void)piece;
-    return weir_ids_add(context, (int32_t)n);
-}
-
-weir_status weir_tokenizer_pieces(
-    const weir_tokenizer *tokenizer, weir_ids *lengths, const char *text, size_t length,
-    weir_error *error
-)
-{
-    WEIR_TRY(check_input(length, &(weir_encode_options){ 0 }, error));
-    job job = { .tokenizer = tokenizer, .error = error };
-    weir_buffer copy = { 0 };
-    weir_status status = job_init(&job);
-    if (status == WEIR_OK) status = weir_utf8_repair(&copy, text, length, NULL, 0);
-    const char *valid = copy.data;
-    size_t n = copy.size;
-    if (status == WEIR_OK) status = normalize(&job, &valid, &n);
-    if (status == WEIR_OK)
-        status = weir_pretokenizer_run(
-            &tokenizer->pretokenizer, &job.matcher, valid, n, add_length, lengths, error
-        );
-    if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory to split a text");
-    weir_buffer_free(&copy);
-    job_free(&job);
-    return status;
-}
-
 /* ---- decoding and properties ----------------------------------------------------------------- */
 
 const char *weir_tokenizer_token_bytes(

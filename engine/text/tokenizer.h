@@ -71,12 +71,6 @@ WEIR_MUST_CHECK weir_status weir_tokenizer_encode(
     const weir_tokenizer *tokenizer, weir_ids *out, const char *text, size_t length,
     const weir_encode_options *options, weir_error *error
 );
-/* For tests: appends the byte lengths of the pre-tokenizer's pieces of the normalised text. Ignores
- * added tokens. */
-WEIR_MUST_CHECK weir_status weir_tokenizer_pieces(
-    const weir_tokenizer *tokenizer, weir_ids *lengths, const char *text, size_t length,
-    weir_error *error
-);
 /* The bytes of a token, borrowed; they may not be UTF-8. Empty if the id is out of range. *special:
  * it is a control token. */
 const char *weir_tokenizer_token_bytes(

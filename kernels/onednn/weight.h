@@ -62,10 +62,11 @@ WEIR_MUST_CHECK weir_status weir_onednn_multiply(
     weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch,
     float *lower, int32_t n_threads
 );
-/* oneDNN's name of the implementation for n_rows, or NULL: tests assert "brg:". */
+/* For tests: oneDNN's name of the implementation for n_rows, or NULL; they assert "brg:". */
 const char *weir_onednn_implementation(
     weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads
 );
+/* For tests: primitives that were made. */
 int32_t weir_onednn_primitive_count(const weir_onednn_weight *weight);
 
 #ifdef __cplusplus

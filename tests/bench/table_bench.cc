@@ -8,6 +8,7 @@
 
 #include "offload/bandwidth.h"
 #include "offload/dispatch.h"
+#include "offload/table.h"
 #include "tests/kernel/matmul_cases.h"
 
 namespace weir_test {
@@ -119,8 +120,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    for (size_t i = 0; i < weir_kernel_count(); i++) {
-        const weir_kernel *row = weir_kernel_at(i);
+    size_t n_rows;
+    const weir_table_row *const table = weir_table_rows(&n_rows);
+    for (size_t i = 0; i < n_rows; i++) {
+        const weir_kernel *const row = table[i].kernel;
         for (const Case &test_case : bench_cases(row->op, stream))
             if (row->backend != WEIR_BACKEND_REF)
                 benchmark::RegisterBenchmark(

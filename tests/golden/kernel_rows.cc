@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "offload/table.h"
 #include "tests/golden/golden.h"
 
 namespace golden {
@@ -35,9 +36,11 @@ bool Row::run(const void *args)
 void each_row(weir_op op, const std::function<void(Row *)> &body)
 {
     bool any = false;
-    for (size_t i = 0; i < weir_kernel_count(); i++) {
-        if (weir_kernel_at(i)->op != op) continue;
-        Row row(weir_kernel_at(i));
+    size_t n;
+    const weir_table_row *const table = weir_table_rows(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (table[i].kernel->op != op) continue;
+        Row row(table[i].kernel);
         body(&row);
         any = any || row.ran();
     }

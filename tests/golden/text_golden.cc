@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/text/tokenizer.h"
+#include "tests/unit/text/pieces.h"
 
 namespace {
 
@@ -168,13 +169,11 @@ size_t check_ids(const flavour &f)
 size_t check_pieces(const flavour &f)
 {
     return for_each_record(f.stem + ".pre.jsonl", [&](json_t *record) {
-        weir_ids lengths = {};
+        ids_t lengths;
         weir_error error = {};
-        const std::string &text = string_of(f, record);
-        if (weir_tokenizer_pieces(f.tokenizer.get(), &lengths, text.data(), text.size(), &error) !=
-            WEIR_OK)
+        if (piece_lengths(f.tokenizer.get(), &lengths, string_of(f, record), &error) != WEIR_OK)
             throw failure{ error.text };
-        expect_same(take(&lengths), ids_of(json_object_get(record, "n")), "pieces");
+        expect_same(lengths, ids_of(json_object_get(record, "n")), "pieces");
     });
 }
 

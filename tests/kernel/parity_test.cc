@@ -7,6 +7,7 @@
 #include <map>
 
 #include "offload/dispatch.h"
+#include "offload/table.h"
 #include "tests/kernel/matmul_cases.h"
 
 namespace weir_test {
@@ -30,8 +31,10 @@ bool is_reference(const weir_kernel *row) { return row->backend == WEIR_BACKEND_
 
 std::vector<const weir_kernel *> all_rows()
 {
+    size_t n;
+    const weir_table_row *const table = weir_table_rows(&n);
     std::vector<const weir_kernel *> rows;
-    for (size_t i = 0; i < weir_kernel_count(); i++) rows.push_back(weir_kernel_at(i));
+    for (size_t i = 0; i < n; i++) rows.push_back(table[i].kernel);
     return rows;
 }
 

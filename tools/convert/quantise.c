@@ -65,28 +65,11 @@ static const type types[] = {
     { WEIR_Q1_0, put_q1_0 },
 };
 
-const char *const weir_quantised_names = "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, "
-                                         "q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, iq3_s, iq3_xxs, "
-                                         "iq2_s, iq2_xs, iq2_xxs, iq1_s, iq1_m, tq1_0, tq2_0, "
-                                         "mxfp4, nvfp4, q2_0, q1_0";
-
 static const type *find(weir_dtype dtype)
 {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (types[i].dtype == dtype) return &types[i];
     return NULL;
-}
-
-bool weir_quantises(weir_dtype dtype) { return find(dtype) != NULL; }
-
-bool weir_quantised_type(const char *name, weir_dtype *out)
-{
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(weir_dtype_of(types[i].dtype).name, name) != 0) continue;
-        *out = types[i].dtype;
-        return true;
-    }
-    return false;
 }
 
 /* The largest magnitude that the type is given. */

@@ -5,7 +5,6 @@
  * searches, and the errors next to those of llama.cpp. A block depends on its elements alone, so
  * the number of threads changes no bit. */
 #pragma once
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,14 +15,7 @@
 extern "C" {
 #endif
 
-/* True for the types that weir_quantise writes. */
-bool weir_quantises(weir_dtype dtype);
-/* The type of this name ("q4_k"); false: none that can be written. */
-bool weir_quantised_type(const char *name, weir_dtype *out);
-/* The names of all these types, for messages. */
-extern const char *const weir_quantised_names;
-
-/* Rows to `dtype`, on the threads of OpenMP.
+/* Rows to `dtype`, one of the types that mixes name (types.h), on the threads of OpenMP.
  * shapes     : x [n_rows, n]; out [n_rows, weir_row_bytes(dtype, n)]; n whole blocks of dtype
  * importance : [n] finite, >= 0, of the columns; NULL: all are equal. Plain types ignore it.
  * errors     : EFORMAT: an element is not finite, or not in the range of the type */

@@ -8,6 +8,7 @@
 #include "engine/model/model.h"
 #include "offload/device.h"
 #include "offload/dispatch.h"
+#include "offload/table.h"
 
 namespace {
 
@@ -39,8 +40,10 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
     weir_arch_set *archs = nullptr;
     weir_kernel mass = {};
     std::vector<const weir_kernel *> rows;
-    for (size_t i = 0; i < weir_kernel_count(); i++) {
-        const weir_kernel *const row = weir_kernel_at(i);
+    size_t n;
+    const weir_table_row *const table = weir_table_rows(&n);
+    for (size_t i = 0; i < n; i++) {
+        const weir_kernel *const row = table[i].kernel;
         if (std::string(row->name).rfind("ref.", 0) != 0) continue;
         if (row->op == WEIR_OP_ATTENTION_MASS) mass = *row;
         if (row->op != WEIR_OP_ATTENTION_MASS) rows.push_back(row);

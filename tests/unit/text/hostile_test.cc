@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "tests/unit/text/files.h"
+#include "tests/unit/text/pieces.h"
 
 namespace {
 
@@ -263,12 +264,10 @@ TEST(HostileFiles, APatternOfGroupsMayRepeatThemTwentyThousandTimes)
     split(root.get(), "(?:(a)|(b))+");
     const auto t = open_json(test_folder(), root.get());
     const std::string text = std::string(20000, 'a') + "x" + std::string(20000, 'b');
-    weir_ids lengths = {};
+    Ids lengths;
     weir_error error = {};
-    ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK)
-        << error.text;
-    EXPECT_EQ(Ids(lengths.data, lengths.data + lengths.count), (Ids{ 20000, 1, 20000 }));
-    weir_ids_free(&lengths);
+    ASSERT_EQ(piece_lengths(t.get(), &lengths, text, &error), WEIR_OK) << error.text;
+    EXPECT_EQ(lengths, (Ids{ 20000, 1, 20000 }));
 }
 
 TEST(HostileFiles, APatternOfGroupsThatFillsTheHeapIsStopped)
@@ -277,13 +276,10 @@ TEST(HostileFiles, APatternOfGroupsThatFillsTheHeapIsStopped)
     split(root.get(), "(?:(a)|(b))+");
     const auto t = open_json(test_folder(), root.get());
     const std::string text(1 << 20, 'a');
-    weir_ids lengths = {};
+    Ids lengths;
     weir_error error = {};
-    EXPECT_EQ(
-        weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_EFULL
-    );
+    EXPECT_EQ(piece_lengths(t.get(), &lengths, text, &error), WEIR_EFULL);
     EXPECT_NE(strstr(error.text, "limits on this text: memory"), nullptr) << error.text;
-    weir_ids_free(&lengths);
 }
 
 /* Tried at every place, the published pattern is quadratic in a run of spaces: 5e11 steps here,
@@ -294,12 +290,10 @@ TEST(HostileFiles, ALongRunOfSpacesBeforeAWordIsLinear)
     split(root.get(), "\\s+$");
     const auto t = open_json(test_folder(), root.get());
     const std::string text = std::string(1 << 20, ' ') + "x  \n  y \n\n";
-    weir_ids lengths = {};
+    Ids lengths;
     weir_error error = {};
-    ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK)
-        << error.text;
-    EXPECT_EQ(Ids(lengths.data, lengths.data + lengths.count), (Ids{ (1 << 20) + 1, 2, 4, 3 }));
-    weir_ids_free(&lengths);
+    ASSERT_EQ(piece_lengths(t.get(), &lengths, text, &error), WEIR_OK) << error.text;
+    EXPECT_EQ(lengths, (Ids{ (1 << 20) + 1, 2, 4, 3 }));
 }
 
 /* ---- GGUF ------------------------------------------------------------------------------------ */
