@@ -1,5 +1,7 @@
 /* engine/model/segments.c - prepares a batch for one layer: KV segments of heads with equal numbers
  * of rows, recurrent state by rounds between snapshots. */
+#include <string.h>
+
 #include "engine/model/workspace.h"
 
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch)
@@ -180,7 +182,7 @@ static weir_step_next next_of(const weir_model *model, const layer *l)
     const weir_expert_plan *const plan = &model->expert_plan;
     if (plan->bytes == 0 || !plan->prefetches) return (weir_step_next){ 0 };
     for (const layer *n = l + 1; n < model->layers + model->shape.n_layers; n++)
-        if (n->ffn.block == l->ffn.block)
+        if (strcmp(n->ffn.block->name, l->ffn.block->name) == 0)
             return (weir_step_next){ .layer = n - model->layers,
                                      .options = n->ffn.options,
                                      .weights = n->ffn_weights,
