@@ -77,8 +77,8 @@ void weir_kv_prefetch_give(weir_kv_prefetch *prefetch);
 /* True if some of its blocks could not be read in the last step; those are unreadable now
  * (residency.h). `why`: a message, valid until the next step. */
 bool weir_kv_prefetch_failed(const weir_kv_prefetch *prefetch, int32_t segment, const char **why);
-/* How often it looked where a block is, since opening: once per step for each block up to the last
- * one in the lower tier. */
+/* For tests: how often it looked where a block is, since opening: once per step for each block up
+ * to the last one in the lower tier. */
 int64_t weir_kv_prefetch_lookups(const weir_kv_prefetch *prefetch);
 
 #ifdef __cplusplus

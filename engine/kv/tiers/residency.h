@@ -34,7 +34,7 @@ int64_t weir_kv_table_cold_before(weir_kv_table *table, const weir_kv_store *sto
 /* From the first block that may be demoted on, the first one in memory; table->n_pages: there is
  * none. */
 int64_t weir_kv_table_first_near(weir_kv_table *table, const weir_kv_store *store);
-/* How often these and weir_kv_may_leave looked where a block is, since opening. */
+/* For tests: how often these and weir_kv_may_leave looked where a block is, since opening. */
 int64_t weir_kv_lookups(const weir_kv_store *store);
 
 /* ---- moving ----
