@@ -157,56 +157,6 @@ static weir_status write_common(
     return WEIR_OK;
 }
 
-/* Of a mixture with memory.experts. */
-static weir_status write_experts(const writer *w, const weir_expert_stats *experts)
-{
-    WEIR_TRY(sample(w, "experts", "gauge", "Experts of all layers.", (double)experts->n_experts));
-    WEIR_TRY(sample(
-        w, "experts_in_memory", "gauge", "Of these, the most in memory.", (double)experts->n_slots
-    ));
-    WEIR_TRY(sample(
-        w, "expert_hits_total", "counter", "Experts that a step needed and that were in memory.",
-        (double)experts->all.hits
-    ));
-    WEIR_TRY(sample(
-        w, "expert_misses_total", "counter", "Those that were read from the model file.",
-        (double)experts->all.misses
-    ));
-    WEIR_TRY(sample(
-        w, "expert_read_bytes_total", "counter", "Bytes read for them.",
-        (double)experts->all.bytes_read
-    ));
-    WEIR_TRY(sample(
-        w, "expert_read_errors_total", "counter", "Experts that could not be read.",
-        (double)experts->errors
-    ));
-    WEIR_TRY(sample(
-        w, "expert_prefetches_total", "counter", "Experts that were read ahead.",
-        (double)experts->all.prefetched
-    ));
-    WEIR_TRY(sample(
-        w, "expert_prefetches_used_total", "counter",
-        "Of these, needed before they were evicted; they are hits too.",
-        (double)experts->all.prefetch_used
-    ));
-    WEIR_TRY(sample(
-        w, "expert_prefetches_unused_total", "counter", "Of these, evicted before they were used.",
-        (double)experts->all.prefetch_unused
-    ));
-    WEIR_TRY(sample(
-        w, "experts_pinned", "gauge", "Experts that stay in memory once they are there.",
-        (double)experts->all.pinned
-    ));
-    WEIR_TRY(sample(
-        w, "expert_waits_total", "counter", "Times that a step waited for experts.",
-        (double)experts->waits
-    ));
-    return sample(
-        w, "expert_wait_seconds_total", "counter", "Seconds that steps waited for experts.",
-        (double)experts->wait_ns / 1e9
-    );
-}
-
 typedef struct metric {
     const char *name, *type, *help;
     double value;
@@ -219,6 +169,80 @@ static weir_status write_metrics(const writer *w, const metric *metrics, size_t 
     return WEIR_OK;
 }
 
+/* ---- experts of a mixture with memory.experts ------------------------------------------------ */
+/* Counts of all layers together, and of each, then with expert_layer_ in front of `of_layer`. */
+static const struct {
+    const char *name, *of_layer, *type;
+    size_t offset; /* in weir_expert_counts */
+    const char *help;
+} expert_counts[] = {
+#define OF(field) offsetof(weir_expert_counts, field)
+    { "expert_hits_total", "hits_total", "counter", OF(hits),
+      "Experts that a step needed and that were in memory." },
+    { "expert_misses_total", "misses_total", "counter", OF(misses),
+      "Those that were read from the model file." },
+    { "expert_read_bytes_total", "read_bytes_total", "counter", OF(bytes_read),
+      "Bytes read for them." },
+    { "expert_prefetches_total", "prefetches_total", "counter", OF(prefetched),
+      "Experts that were read ahead." },
+    { "expert_prefetches_used_total", "prefetches_used_total", "counter", OF(prefetch_used),
+      "Of these, needed before they were evicted; they are hits too." },
+    { "expert_prefetches_unused_total", "prefetches_unused_total", "counter", OF(prefetch_unused),
+      "Of these, evicted before they were used." },
+    { "experts_pinned", "pinned", "gauge", OF(pinned),
+      "Experts that stay in memory once they are there." },
+#undef OF
+};
+enum { EXPERT_COUNTS = sizeof expert_counts / sizeof expert_counts[0] };
+
+static int64_t count_of(const weir_expert_counts *counts, int i)
+{
+    return *(const int64_t *)((const char *)counts + expert_counts[i].offset);
+}
+
+static weir_status write_experts(const writer *w, const weir_expert_stats *experts)
+{
+    const metric metrics[] = {
+        { "experts", "gauge", "Experts of all layers.", (double)experts->n_experts },
+        { "experts_in_memory", "gauge", "Of these, the most in memory.", (double)experts->n_slots },
+        { "expert_read_errors_total", "counter", "Experts that could not be read.",
+          (double)experts->errors },
+        { "expert_waits_total", "counter", "Times that a step waited for experts.",
+          (double)experts->waits },
+        { "expert_wait_seconds_total", "counter", "Seconds that steps waited for experts.",
+          (double)experts->wait_ns / 1e9 },
+    };
+    WEIR_TRY(write_metrics(w, metrics, sizeof metrics / sizeof metrics[0]));
+    for (int i = 0; i < EXPERT_COUNTS; i++)
+        WEIR_TRY(sample(
+            w, expert_counts[i].name, expert_counts[i].type, expert_counts[i].help,
+            (double)count_of(&experts->all, i)
+        ));
+    return WEIR_OK;
+}
+
+/* One of the counts, of all layers with experts. */
+static weir_status write_layers(
+    const writer *w, int i, const weir_service *service, weir_layer_counts *counts_of,
+    int64_t n_layers
+)
+{
+    weir_expert_counts counts;
+    char name[48], help[64];
+    (void)snprintf(name, sizeof name, "expert_layer_%s", expert_counts[i].of_layer);
+    (void)snprintf(help, sizeof help, "%s of a layer.", expert_counts[i].name);
+    for (int64_t layer = 0, n = 0; layer < n_layers; layer++) {
+        if (!counts_of(service, layer, &counts)) continue;
+        if (n++ == 0) WEIR_TRY(head(w, name, expert_counts[i].type, help));
+        WEIR_TRY(weir_buffer_format(
+            w->out, "%s:%s{%s,layer=\"%" PRId64 "\"} %" PRId64 "\n", w->prefix, name, w->label.data,
+            layer, count_of(&counts, i)
+        ));
+    }
+    return WEIR_OK;
+}
+
+/* ---- what else the engine counts ------------------------------------------------------------- */
 /* Pages of KV, in memory and in the lower tier. */
 static weir_status write_kv(
     const writer *w, const weir_service_stats *stats, const weir_engine_facts *facts
@@ -454,47 +478,15 @@ weir_status weir_metrics_write(
     return status;
 }
 
-static int64_t count_of(const weir_expert_counts *counts, size_t offset)
-{
-    return *(const int64_t *)((const char *)counts + offset);
-}
-
 weir_status weir_metrics_write_layers(
     weir_buffer *out, const weir_service *service, weir_layer_counts *counts_of, int64_t n_layers,
     const char *model_name
 )
 {
-    static const struct {
-        const char *name, *type, *help;
-        size_t offset;
-    } families[] = {
-#define FAMILY(name, type, of, field)                                                              \
-    { "expert_layer_" name, type, of " of a layer.", offsetof(weir_expert_counts, field) }
-        FAMILY("hits_total", "counter", "expert_hits_total", hits),
-        FAMILY("misses_total", "counter", "expert_misses_total", misses),
-        FAMILY("prefetches_total", "counter", "expert_prefetches_total", prefetched),
-        FAMILY("prefetches_used_total", "counter", "expert_prefetches_used_total", prefetch_used),
-        FAMILY(
-            "prefetches_unused_total", "counter", "expert_prefetches_unused_total", prefetch_unused
-        ),
-        FAMILY("read_bytes_total", "counter", "expert_read_bytes_total", bytes_read),
-        FAMILY("pinned", "gauge", "experts_pinned", pinned),
-#undef FAMILY
-    };
     writer w = { .out = out, .prefix = "weir" };
     weir_status status = write_label(&w.label, model_name);
-    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
-        weir_expert_counts counts;
-        for (int64_t layer = 0, n = 0; status == WEIR_OK && layer < n_layers; layer++) {
-            if (!counts_of(service, layer, &counts)) continue;
-            if (n++ == 0) status = head(&w, families[f].name, families[f].type, families[f].help);
-            if (status == WEIR_OK)
-                status = weir_buffer_format(
-                    out, "weir:%s{%s,layer=\"%" PRId64 "\"} %" PRId64 "\n", families[f].name,
-                    w.label.data, layer, count_of(&counts, families[f].offset)
-                );
-        }
-    }
+    for (int i = 0; status == WEIR_OK && i < EXPERT_COUNTS; i++)
+        status = write_layers(&w, i, service, counts_of, n_layers);
     weir_buffer_free(&w.label);
     return status;
 }

@@ -93,6 +93,54 @@ TEST(Metrics, OfLayersWithAWindow)
     EXPECT_EQ(exposition(metrics, "m", false).find("weir:window"), std::string::npos);
 }
 
+/* All layers have these, times the layer; layer 1 has no experts. */
+const weir_expert_counts expert_counts = { 1, 2, 3, 4, 5, 6, 7 };
+bool counts_of_layer(const weir_service *, int64_t layer, weir_expert_counts *out)
+{
+    *out = {};
+    for (int64_t i = 0; i < layer; i++) weir_expert_counts_add(out, &expert_counts);
+    return layer != 1;
+}
+
+TEST(Metrics, OfExpertsOfAllLayersAndOfEach)
+{
+    const weir_metrics metrics = {};
+    const weir_engine_facts facts = {};
+    const weir_ledger_state memory = {};
+    weir_service_stats stats = {};
+    weir_buffer out = {};
+    stats.experts.n_slots = 9;
+    stats.experts.all = expert_counts;
+    EXPECT_EQ(WEIR_OK, weir_metrics_write(&out, &metrics, &stats, &facts, &memory, "m", false));
+    EXPECT_EQ(WEIR_OK, weir_metrics_write_layers(&out, nullptr, counts_of_layer, 4, "m"));
+    const std::string text(out.data, out.size);
+    weir_buffer_free(&out);
+    EXPECT_TRUE(has_line(text, "weir:experts_in_memory{model_name=\"m\"} 9"));
+    const struct {
+        const char *all, *layer, *type;
+        int64_t count;
+    } counts[] = {
+        { "expert_hits_total", "hits_total", "counter", 1 },
+        { "expert_misses_total", "misses_total", "counter", 2 },
+        { "expert_prefetches_total", "prefetches_total", "counter", 3 },
+        { "expert_prefetches_used_total", "prefetches_used_total", "counter", 4 },
+        { "expert_prefetches_unused_total", "prefetches_unused_total", "counter", 5 },
+        { "expert_read_bytes_total", "read_bytes_total", "counter", 6 },
+        { "experts_pinned", "pinned", "gauge", 7 },
+    };
+    for (const auto &c : counts) {
+        const std::string all = std::string("weir:") + c.all,
+                          layer = std::string("weir:expert_layer_") + c.layer;
+        EXPECT_TRUE(has_line(text, all + "{model_name=\"m\"} " + std::to_string(c.count)));
+        EXPECT_TRUE(has_line(text, "# TYPE " + layer + " " + c.type));
+        EXPECT_TRUE(has_line(text, "# HELP " + layer + " " + c.all + " of a layer."));
+        EXPECT_TRUE(
+            has_line(text, layer + "{model_name=\"m\",layer=\"3\"} " + std::to_string(3 * c.count))
+        );
+        EXPECT_EQ(text.find(layer + "{model_name=\"m\",layer=\"1\""), std::string::npos);
+    }
+}
+
 TEST(Metrics, HistogramsAreCumulative)
 {
     weir_metrics metrics = {};
