@@ -18,11 +18,7 @@ typedef struct attention_options {
     bool sink_logits;
 } attention_options;
 
-static int64_t n_heads(const weir_shape *shape, const void *options)
-{
-    (void)options;
-    return shape->n_heads;
-}
+WEIR_EXTENT(n_heads, shape->n_heads)
 static bool has_sink_logits(const void *options)
 {
     return ((const attention_options *)options)->sink_logits;

@@ -19,11 +19,7 @@ typedef struct weights {
 
 static const weir_coda_options *own(const void *options) { return options; }
 
-static int64_t kv_heads(const weir_shape *shape, const void *options)
-{
-    (void)options;
-    return shape->n_kv_heads;
-}
+WEIR_EXTENT(kv_heads, shape->n_kv_heads)
 static double gate_bias(const void *options) { return own(options)->gate_bias; }
 static bool learns_gates(const void *options)
 {

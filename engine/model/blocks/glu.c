@@ -14,11 +14,7 @@ typedef struct weights {
     const weir_weight *gate, *up, *down; /* [F, D] [F, D] [D, F] */
 } weights;
 
-static int64_t model(const weir_shape *shape, const void *options)
-{
-    (void)options;
-    return shape->d_model;
-}
+WEIR_EXTENT(model, shape->d_model)
 static int64_t inner(const weir_shape *shape, const void *options)
 {
     return ((const glu_options *)options)->wide ? shape->d_ffn_wide : shape->d_ffn;

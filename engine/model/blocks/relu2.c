@@ -6,16 +6,8 @@ typedef struct weights {
     const weir_weight *up, *down; /* [F, D] [D, F] */
 } weights;
 
-static int64_t model(const weir_shape *shape, const void *options)
-{
-    (void)options;
-    return shape->d_model;
-}
-static int64_t inner(const weir_shape *shape, const void *options)
-{
-    (void)options;
-    return shape->d_ffn;
-}
+WEIR_EXTENT(model, shape->d_model)
+WEIR_EXTENT(inner, shape->d_ffn)
 
 static const weir_parameter parameters[] = {
     { WEIR_MATRIX("ffn.up", weights, up, inner, model) },
