@@ -66,6 +66,18 @@ weir_status use(Seen *seen, const weir_tokenizer *tokenizer, weir_error *error)
     return status;
 }
 
+weir_status use_file(Seen *seen, const std::string &path, weir_error *error)
+{
+    weir_tensor_directory *directory = nullptr;
+    weir_tokenizer *tokenizer = nullptr;
+    WEIR_TRY(weir_tensor_directory_open(&directory, path.c_str(), error));
+    weir_status status = weir_tokenizer_open(&tokenizer, directory, error);
+    if (status == WEIR_OK) status = use(seen, tokenizer, error);
+    weir_tokenizer_close(tokenizer);
+    weir_tensor_directory_close(directory);
+    return status;
+}
+
 /* The character that stands for a byte in a byte-level vocabulary. */
 std::string byte_name(unsigned byte)
 {
@@ -175,16 +187,8 @@ TEST_F(Tokenizer, FromGguf)
     fault::make_folder(folder_, { { "a.gguf", gguf_vocabulary() } });
     const std::string path = folder_ + "/a.gguf";
     const auto seen = std::make_shared<Seen>();
-    const auto operation = seeing(seen, [=](weir_error *error) {
-        weir_tensor_directory *directory = nullptr;
-        weir_tokenizer *tokenizer = nullptr;
-        WEIR_TRY(weir_tensor_directory_open(&directory, path.c_str(), error));
-        weir_status status = weir_tokenizer_open(&tokenizer, directory, error);
-        if (status == WEIR_OK) status = use(seen.get(), tokenizer, error);
-        weir_tokenizer_close(tokenizer);
-        weir_tensor_directory_close(directory);
-        return status;
-    });
+    const auto operation =
+        seeing(seen, [=](weir_error *error) { return use_file(seen.get(), path, error); });
     fault::every_allocation(operation);
     fault::every_file_call(operation);
 }
@@ -242,14 +246,7 @@ TEST_P(Pieces, FromGguf)
     const std::string path = folder + "/a.gguf";
     const auto seen = std::make_shared<Seen>();
     fault::every_allocation(seeing(seen, [=](weir_error *error) {
-        weir_tensor_directory *directory = nullptr;
-        weir_tokenizer *tokenizer = nullptr;
-        WEIR_TRY(weir_tensor_directory_open(&directory, path.c_str(), error));
-        weir_status status = weir_tokenizer_open(&tokenizer, directory, error);
-        if (status == WEIR_OK) status = use(seen.get(), tokenizer, error);
-        weir_tokenizer_close(tokenizer);
-        weir_tensor_directory_close(directory);
-        return status;
+        return use_file(seen.get(), path, error);
     }));
 }
 
