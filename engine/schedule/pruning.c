@@ -80,7 +80,8 @@ static bool try_blocks(attempt *a, int64_t n_blocks)
     return status == WEIR_OK;
 }
 
-/* As in a step, the youngest sequences are preempted, so the oldest always makes progress. */
+/* As in a step, pages come first: what is cached may fill the lower tier, and then no block could
+ * leave. Also as there, the youngest sequences are preempted, so the oldest makes progress. */
 static bool find_pages(void *user, const weir_kv_sequence *sequence, weir_kv_pages pages)
 {
     attempt *const a = user;
@@ -88,6 +89,9 @@ static bool find_pages(void *user, const weir_kv_sequence *sequence, weir_kv_pag
     const int64_t n_blocks = weir_kv_pages_blocks(spec, pages);
     a->waits = false;
     a->c->n_pruning_blocks = n_blocks;
+    if (!weir_kv_pages_fit(pages, weir_kv_store_free(sequence->store)) &&
+        try_pages(a, WEIR_RECLAIM_FOR_POLICY, pages))
+        return true;
     if (weir_kv_cold_pages(spec) > 0 && weir_kv_free_blocks(sequence->store) < n_blocks &&
         try_blocks(a, n_blocks))
         return true;

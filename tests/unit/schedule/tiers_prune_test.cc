@@ -9,7 +9,7 @@ namespace {
 using namespace tiers;
 
 /* The disk does not answer from the first token of this one on, which comes before its policy is
- * applied; others are submitted then. */
+ * applied; others are submitted then, and one is cancelled. */
 struct Pruned : Call {
     Pruned(std::vector<int32_t> ids, int max_tokens, weir_service *to)
         : Call(std::move(ids), max_tokens), service(to)
@@ -26,6 +26,7 @@ struct Pruned : Call {
             self->has_token = true;
             support::all_reads_gate = self->disk;
             weir_error error = {};
+            if (self->ends != nullptr) weir_job_cancel(self->ends->job);
             for (Call *const call : self->others)
                 EXPECT_EQ(call->submit(self->service, &error), WEIR_OK) << error.text;
         }
@@ -34,6 +35,7 @@ struct Pruned : Call {
     weir_service *service;
     support::Gate *disk = nullptr;
     std::vector<Call *> others;
+    Call *ends = nullptr; /* is cancelled then */
     bool has_token = false;
 };
 
@@ -59,13 +61,15 @@ class PrunedTiers : public Tiers {
         disk_.open();
         Tiers::TearDown();
     }
-    void begin(const Case &c, int64_t in_memory, int n_slots = 2)
+    void begin(
+        const Case &c, int64_t in_memory, int n_slots = 2, int64_t on_disk = 60, int budget = 200
+    )
     {
         support::all_reads_gate = nullptr;
         disk_.is_open = disk_.is_reached = disk_.was_late = false;
         start(
-            "qwen3", in_memory, in_memory > 0 ? 60 : 0, "kv.tiers.hot=1",
-            { std::string("kv.policy.name=") + c.name, "kv.policy.budget=200",
+            "qwen3", in_memory, in_memory > 0 ? on_disk : 0, "kv.tiers.hot=1",
+            { std::string("kv.policy.name=") + c.name, "kv.policy.budget=" + std::to_string(budget),
               std::string("kv.policy.options=") + c.options,
               "batch.max_sequences=" + std::to_string(n_slots) }
         );
@@ -265,6 +269,36 @@ TEST_F(PrunedTiers, WhoNeedsMemoryWaitsForIt)
         first.release();
         expect_clean();
     }
+}
+
+/* Another one fills memory and disk with it, and ends while the policy plans. What is cached then
+ * has fewer blocks in memory than stay: the disk must give room, so that others can leave. */
+TEST_F(PrunedTiers, WhatIsCachedMakesRoomOnDisk)
+{
+    enum { IN_MEMORY = 14, ON_DISK = 18, STAY = 640 };
+    begin(cases[0], 0, 2, 0, STAY);
+    const auto want = run(prompt(2, ROWS), ANSWER);
+    begin(cases[0], IN_MEMORY, 2, ON_DISK, STAY);
+    Call other(prompt(4, ROWS - 60), 4 * TOKENS);
+    keep_all(&other);
+    other.request.cache_prompt = true;
+    Pruned large(prompt(2, ROWS), ANSWER, service_);
+    large.disk = &disk_;
+    large.ends = &other;
+    for (Call *const call : { &other, static_cast<Call *>(&large) })
+        ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+    ASSERT_TRUE(disk_.wait_until_reached());
+    other.wait();
+    EXPECT_EQ(other.status, WEIR_ECANCELED) << other.message;
+    EXPECT_FALSE(large.done);
+    go_on();
+    large.wait();
+    EXPECT_EQ(large.status, WEIR_OK) << large.message;
+    EXPECT_EQ(large.tokens[0], want);
+    EXPECT_GT(large.usage.n_evicted, 0);
+    large.release();
+    other.release();
+    expect_clean();
 }
 
 /* The last step of a turn makes its policy due: its end waits for no disk. */
