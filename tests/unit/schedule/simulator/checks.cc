@@ -17,10 +17,10 @@ bool is_before(const sim_choice &a, const sim_choice &b)
     return a.serial != b.serial ? a.serial < b.serial : a.index < b.index;
 }
 
-/* Rows of all its choices at most, in whole pages; the last token has none. */
+/* Rows of all its choices at most, in whole pages; the last token of an answer has none. */
 int64_t rows_of(const Request &r, int64_t window)
 {
-    const int64_t rows = static_cast<int64_t>(r.prompt.size()) + r.max_tokens - 1;
+    const int64_t rows = static_cast<int64_t>(r.prompt.size()) + std::max(r.max_tokens, 1) - 1;
     return r.n_choices * ((std::min(rows, window) + 63) / 64 * 64);
 }
 
@@ -58,11 +58,23 @@ bool took_page(const View &before, const sim_choice &c)
            blocks(c.n_computed) > blocks(from);
 }
 
-/* None that is before it in order is known to have asked for memory. */
-bool may_be_first(const View &after, const sim_choice &c)
+/* None that is before it in order is known to have asked for memory. Of several steps a prompt may
+ * have been in another one, and decode since. */
+bool may_be_first(const View &before, const View &after, const sim_choice &c, bool is_one_step)
 {
     return std::none_of(after.begin(), after.end(), [&](const sim_choice &other) {
-        return is_before(other, c) && can_run(other) && (other.step_rows > 0 || other.is_decoding);
+        const sim_choice *const was = find(before, other);
+        const bool asked = is_one_step ? other.step_rows > 0 || other.is_decoding
+                                       : was != nullptr && was->is_decoding;
+        return is_before(other, c) && can_run(other) && asked;
+    });
+}
+
+/* Another choice of its job was in one of several steps: those within it leave the job alone. */
+bool may_be_in_step(const View &after, const sim_choice &c)
+{
+    return std::any_of(after.begin(), after.end(), [&](const sim_choice &other) {
+        return other.user == c.user && other.index != c.index && other.step_rows > 0;
     });
 }
 
@@ -163,7 +175,8 @@ std::string check_gaps(
 }
 
 std::string check_memory(
-    const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone
+    const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone,
+    bool is_one_step
 )
 {
     /* Else a prompt may have followed one that is gone, or not have fit in the step. */
@@ -175,13 +188,14 @@ std::string check_memory(
     for (const sim_choice &c : after) {
         const sim_choice *const past = find(before, c);
         if (past == nullptr || !is_stalled(*past, c, iteration)) continue;
+        if (!is_one_step && may_be_in_step(after, c)) continue;
         const bool is_first = &c == &after.front();
         if (!c.is_decoding && !(is_first && all_stay)) continue;
         if (!has_moves) return name_of(c) + " stalls, and nothing moves";
         for (const sim_choice &other : after) {
             const sim_choice *const was = find(before, other);
             const bool is_small = other.step_rows == 1 || (was != nullptr && was->is_decoding),
-                       may = may_be_first(after, other) ||
+                       may = may_be_first(before, after, other, is_one_step) ||
                              (is_small && c.is_decoding && is_before(other, c));
             /* It may be the turn of another client's prompt. */
             const bool is_other =

@@ -37,9 +37,11 @@ std::string check_gaps(
 /* While one that decodes, or the first in order, stalls for memory, none behind it took some:
  * after the first go those with one row, then prompts. If the first is a prompt, those of other
  * clients have their turns. is_alone: no job came, and none that ran has
- * a policy: either may have filled the step, also before it ended. */
+ * a policy: either may have filled the step, also before it ended. is_one_step: the iteration had
+ * one; of several each has a first one. */
 std::string check_memory(
-    const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone
+    const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone,
+    bool is_one_step
 );
 /* While the rows that the policy of a choice keeps wait for memory, no choice behind it begins a
  * block. Counts iterations in which two wait. */

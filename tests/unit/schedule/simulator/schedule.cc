@@ -370,7 +370,8 @@ class Schedule {
         const bool moved = has_moves || waits_ < counts_.step_waits || n_steps > 1;
         fail(check_gaps(before_, after, iteration_, moved, &n_gaps_, &counts_.stalled));
         counts_.gaps += n_gaps_;
-        fail(check_memory(before_, after, iteration_, moved, !has_come_ && !has_policy));
+        const bool is_alone = !has_come_ && !has_policy;
+        fail(check_memory(before_, after, iteration_, moved, is_alone, n_steps <= 1));
         fail(check_pruned(before_, after, &counts_.lack_rows));
     }
     void check_tokens(const View &after)
