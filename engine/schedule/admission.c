@@ -221,7 +221,8 @@ static void report_admitted(weir_job *job)
     (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
 }
 
-static void start_job(weir_service *service, weir_job *job)
+/* Returns the pages that it takes over from the prefix cache. */
+static int64_t start_job(weir_service *service, weir_job *job)
 {
     job->next = service->running;
     service->running = job;
@@ -231,7 +232,10 @@ static void start_job(weir_service *service, weir_job *job)
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.queue_ns = job->admitted_ns - job->submitted_ns;
     for (int32_t i = 0; i < job->request.n_choices; i++) take_slot(service, &job->choices[i]);
+    const weir_kv_table *const table = &job->choices[0].sequence->table;
+    const int64_t n_taken = table->n_pages * table->n_heads;
     if (!job->choices[0].is_reading) report_admitted(job);
+    return n_taken;
 }
 
 void weir_service_start_read(weir_service *service)
@@ -277,15 +281,15 @@ static weir_job *first_over(const weir_queue *queue, int64_t now)
     return job;
 }
 
-/* Removes and returns a job that is cancelled or late; if there is none, one that can start, which
- * is RUNNING then. NULL if there is neither. What it takes to find out, such as a look into the
- * prefix cache, happens without the lock. */
-static weir_job *pop_job(weir_service *service)
+/* Removes and returns a job that is cancelled or late; if there is none, and one may, one that can
+ * start, which is RUNNING then. NULL if there is neither. What it takes to find out, such as a look
+ * into the prefix cache, happens without the lock. */
+static weir_job *pop_job(weir_service *service, bool may_start)
 {
     const weir_queue queue = weir_queue_look(service);
     weir_job *job = first_over(&queue, weir_clock_ns()), *waiting = NULL;
     const bool starts = job == NULL;
-    if (starts) job = next_to_start(service, &queue, &waiting);
+    if (starts && may_start) job = next_to_start(service, &queue, &waiting);
     if (job == NULL) return NULL;
     if (waiting != NULL) waiting->rows_backfilled += weir_job_rows(job);
     weir_queue_remove(service, &queue, job, starts ? JOB_RUNNING : JOB_QUEUED);
@@ -312,9 +316,11 @@ void weir_service_end_over(weir_service *service)
 
 void weir_service_admit(weir_service *service)
 {
-    for (weir_job *job = pop_job(service); job != NULL; job = pop_job(service)) {
+    const int64_t most = service->most_taken;
+    int64_t n_taken = 0;
+    for (weir_job *job; (job = pop_job(service, n_taken < most)) != NULL;) {
         if (job->state == JOB_RUNNING)
-            start_job(service, job);
+            n_taken += start_job(service, job);
         else if (atomic_load(&job->is_cancelled))
             weir_job_finish(job, WEIR_ECANCELED, "cancelled while queued");
         else

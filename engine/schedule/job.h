@@ -201,6 +201,9 @@ struct weir_service {
     bool has_draft_state[WEIR_DRAFT_STATES]; /* a choice holds it */
     /* Past rows whose attention costs a row of a prompt as much as all else; 0: unknown. */
     int64_t even_depth;
+    /* Pages of cached rows that jobs may take over in one iteration; the last one as many as it
+     * finds. */
+    int64_t most_taken;
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
     uint64_t last_served[CLIENT_ENTRIES], n_served;

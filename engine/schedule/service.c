@@ -208,7 +208,7 @@ int32_t weir_service_busy_chunk(int32_t chunk, int32_t mixed_chunk, int32_t bloc
 /* While others decode, chunks are shorter. */
 static void set_step_limits(weir_service *service, const weir_service_parts *parts)
 {
-    enum { CHUNKS_OF_LONG = 4 };
+    enum { CHUNKS_OF_LONG = 4, TAKEN = 1 << 20 };
     const int32_t block = service->block_rows;
     service->chunk = parts->chunk / block * block;
     service->busy_chunk = weir_service_busy_chunk(parts->chunk, parts->mixed_chunk, block);
@@ -219,6 +219,7 @@ static void set_step_limits(weir_service *service, const weir_service_parts *par
     service->long_prompt =
         parts->long_prompt > 0 ? parts->long_prompt : CHUNKS_OF_LONG * parts->chunk;
     service->even_depth = even_depth(parts->facts);
+    service->most_taken = TAKEN;
     service->n_drafts = weir_min_i32(parts->n_drafts, WEIR_DRAFTS);
     service->draft_match = parts->draft_match;
     WEIR_ASSERT(service->chunk > 0 && left > 0);

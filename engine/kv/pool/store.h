@@ -51,6 +51,9 @@
  *     addresses of entries hold until then. An empty table has no memory.
  *  11 Layers with a sliding window may have memory of their own (spec.windows): then the layers,
  *     heads, pages and blocks of all else here are those of the other layers.
+ *  12 The pages of a block are allocated together and held together, so they have one count of
+ *     references: the block is joint. Once a table that holds it is pruned each page has a count of
+ *     its own, for all holders: it is split, and stays so until its pages are free.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -289,25 +292,27 @@ int64_t weir_kv_table_more(
 );
 WEIR_MUST_CHECK weir_status
 weir_kv_table_grow(weir_kv_table *table, weir_kv_store *store, int64_t n_blocks);
-/* Makes pages [n_heads], shared, the pages at index `page`, for which there is memory, of a table
- * that is not pruned. */
+/* Makes blocks [n] of pages [n_heads], shared, the pages from index `page` on, for which there is
+ * memory, of a table that is not pruned and has none there. */
 void weir_kv_table_share(
-    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
+    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *const *blocks, int64_t n
 );
-/* The same in place of pages that it has there. */
+/* The same of one block, in place of pages that it has there. */
 void weir_kv_table_replace(
     weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
 );
 
-/* For holders of pages other than tables. */
-void weir_kv_page_hold(weir_kv_store *store, const void *page);
-void weir_kv_page_drop(weir_kv_store *store, void *page);
+/* For holders of blocks other than tables: pages [heads], `stride` apart. */
+void weir_kv_block_hold(weir_kv_store *store, void *const *pages, int64_t stride);
+void weir_kv_block_drop(weir_kv_store *store, void *const *pages, int64_t stride);
 /* Between the two, the memory of dropped pages is not returned to the system page by page, but at
  * the end for each range of pages next to each other. May be nested. Nothing to do without a lower
  * tier. */
 void weir_kv_release_begin(weir_kv_store *store);
 void weir_kv_release_end(weir_kv_store *store);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
+/* Counts of references changed since opening, one for a joint block: what sharing costs. */
+int64_t weir_kv_counted(const weir_kv_store *store);
 /* References except those of table snapshots, which are released on demand (table_snapshot.h), and
  * of moves between tiers, which end. */
 int32_t weir_kv_page_users(const weir_kv_store *store, const void *page);
@@ -315,14 +320,17 @@ int32_t weir_kv_page_users(const weir_kv_store *store, const void *page);
 weir_kv_pages weir_kv_store_kept(const weir_kv_store *store);
 
 /* ---- the watcher of pages: the prefix index ----
- * It gives each page that it holds an owner, a number in 1 .. n - 1, and is told which owners have
+ * It gives each block that it holds an owner, a number in 1 .. n - 1, and is told which owners have
  * a changed page: its users became one or two, its block moved to another tier, or it got its first
  * or lost its last pruned table or snapshot of one. Costs a comparison per reference taken or
  * dropped. */
 /* list [n], zero, borrowed: room for the owners with changed pages. NULL ends watching; no page may
  * have an owner then. */
 void weir_kv_watch(weir_kv_store *store, int32_t *list);
-void weir_kv_page_set_owner(weir_kv_store *store, const void *page, int32_t owner); /* 0: none */
+/* 0: none. */
+void weir_kv_block_set_owner(
+    weir_kv_store *store, void *const *pages, int64_t stride, int32_t owner
+);
 int32_t weir_kv_page_owner(const weir_kv_store *store, const void *page);
 /* Removes an owner with a changed page from the list, and returns it; 0: there is none. */
 int32_t weir_kv_next_changed(weir_kv_store *store);

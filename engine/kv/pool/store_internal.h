@@ -86,10 +86,13 @@ struct weir_kv_store {
     void *metadata; /* [n_pages] of each array below; charged to the ledger */
     int32_t *refs; /* per page */
     int32_t *free; /* stacks of page numbers, one per class */
-    int32_t *owners; /* for the watcher; 0: none */
+    /* For the watcher; 0: none. Of a page of a joint block, but for the first: -1 - the number of
+     * that, where its references, `kept` and owner are. */
+    int32_t *owners;
     uint16_t *kept; /* of refs, those of table snapshots (table_snapshot.h) */
     bool *dirty; /* was allocated before: must be cleared first */
     int64_t n_free, n_resident; /* n_resident: held, and in memory */
+    int64_t n_counted; /* references taken and dropped, since opening */
     int64_t n_pruned; /* tables */
     int64_t n_table_units, n_free_units; /* memory of all tables; that of none */
     size_t table_bytes; /* charged */
@@ -167,10 +170,17 @@ static inline int64_t kv_pages_per_head(int64_t rows)
     return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
 }
 
+/* The number of the page that has the references and the owner of this one. */
+static inline int32_t kv_counted_at(const weir_kv_store *store, int32_t number)
+{
+    const int32_t owner = store->owners[number];
+    return owner < 0 ? -1 - owner : number;
+}
+
 /* Tells the watcher that a page changed. */
 static inline void kv_page_changed(weir_kv_store *store, int32_t number)
 {
-    const int32_t owner = store->owners[number];
+    const int32_t owner = store->owners[kv_counted_at(store, number)];
     if (owner == 0 || store->changed[owner] != 0) return;
     store->changed[owner] = store->first_changed;
     store->first_changed = owner;
@@ -184,10 +194,21 @@ static inline void kv_pin(weir_kv_store *store, const void *page, int32_t by)
     store->pins[number] += by;
     if (store->pins[number] == (by > 0 ? 1 : 0)) kv_page_changed(store, number);
 }
-/* A table snapshot, or a move, takes and releases its reference. */
+/* References to one page of a split block, or of none: those of pruned tables. */
+void kv_page_hold(weir_kv_store *store, const void *page);
+void kv_page_drop(weir_kv_store *store, void *page);
+/* A table snapshot, or a move, takes and releases its reference; to all pages of a block. */
 void kv_page_keep(weir_kv_store *store, void *page);
 void kv_page_unkeep(weir_kv_store *store, void *page);
-/* Releases the table's entry, if set. */
+void kv_block_keep(weir_kv_store *store, void *const *pages, int64_t stride);
+void kv_block_unkeep(weir_kv_store *store, void *const *pages, int64_t stride);
+/* True if the block is joint. Its pages may be NULL, if it is one of a pruned table. */
+bool kv_is_joint(const weir_kv_store *store, void *const *pages, int64_t stride);
+/* New pages, with one reference each, become a joint block. */
+void kv_join_block(weir_kv_store *store, void *const *pages, int64_t stride);
+/* From now on each page has its own references; nothing to do for a split block. */
+void kv_split_block(weir_kv_store *store, void *const *pages, int64_t stride);
+/* Releases the entry of a table whose block there is split, if set. */
 void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry);
 /* Sets the entry to a page that was allocated for it. */
 void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void *page);

@@ -83,7 +83,7 @@ void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry)
     const int64_t block = entry - table->pages;
     if (block < table->capacity) kv_table_loses(table, store, block);
     if (table->is_pruned) kv_pin(store, *entry, -1);
-    weir_kv_page_drop(store, *entry);
+    kv_page_drop(store, *entry);
     *entry = NULL;
 }
 
@@ -104,6 +104,8 @@ void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store)
     table->is_pruned = true;
     kv_table_recount(table, store);
     store->n_pruned++;
+    for (int64_t p = 0; p < table->n_pages; p++)
+        kv_split_block(store, table->pages + p, table->capacity);
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < table->n_pages; p++) {
             const void *const page = table->pages[h * table->capacity + p];
@@ -112,30 +114,36 @@ void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store)
 }
 
 void weir_kv_table_share(
-    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
+    weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *const *blocks, int64_t n
 )
 {
-    WEIR_ASSERT(page < table->capacity && !table->is_pruned);
+    WEIR_ASSERT(page + n <= table->capacity && !table->is_pruned);
     kv_table_catch_up(table, store);
-    for (int64_t h = 0; h < table->n_heads; h++) {
-        void **const at = &table->pages[h * table->capacity + page];
-        WEIR_ASSERT(*at == NULL);
-        weir_kv_page_hold(store, pages[h]);
-        *at = pages[h];
+    if (page + n > table->n_pages) table->n_pages = page + n;
+    for (int64_t i = 0; table->n_heads > 0 && i < n; i++) {
+        WEIR_ASSERT(table->pages[page + i] == NULL);
+        weir_kv_block_hold(store, blocks[i], 1);
     }
-    if (page >= table->n_pages) table->n_pages = page + 1;
-    if (table->n_heads > 0) kv_table_gets(table, store, page);
+    for (int64_t h = 0; h < table->n_heads; h++)
+        for (int64_t i = 0; i < n; i++) table->pages[h * table->capacity + page + i] = blocks[i][h];
+    for (int64_t i = 0; table->n_heads > 0 && i < n; i++) kv_table_gets(table, store, page + i);
+}
+
+/* Releases the block of a table that is not pruned; its entries stay. */
+static void drop_block(weir_kv_table *table, weir_kv_store *store, int64_t page)
+{
+    if (table->n_heads == 0) return;
+    kv_table_loses(table, store, page);
+    weir_kv_block_drop(store, table->pages + page, table->capacity);
 }
 
 void weir_kv_table_replace(
     weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages
 )
 {
-    weir_kv_release_begin(store);
-    for (int64_t h = 0; h < table->n_heads; h++)
-        kv_table_drop(table, store, &table->pages[h * table->capacity + page]);
-    weir_kv_release_end(store);
-    weir_kv_table_share(table, store, page, pages);
+    drop_block(table, store, page);
+    for (int64_t h = 0; h < table->n_heads; h++) table->pages[h * table->capacity + page] = NULL;
+    weir_kv_table_share(table, store, page, &pages, 1);
 }
 
 /* ---- growing --------------------------------------------------------------------------------- */
@@ -202,7 +210,48 @@ weir_kv_pages weir_kv_reserve_pages(
     return n;
 }
 
-static void grow(weir_kv_table *table, weir_kv_store *store, int64_t head, int64_t n_new)
+/* New pages of all heads, in place of none or of shared ones, which they are copies of. */
+static void take_block(weir_kv_table *table, weir_kv_store *store, int64_t block)
+{
+    void **const pages = table->pages + block;
+    if (pages[0] != NULL) drop_block(table, store, block); /* others hold it: it stays */
+    kv_table_catch_up(table, store);
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        void **const entry = &pages[h * table->capacity];
+        *entry = kv_take_page(store, h, block, *entry);
+    }
+    kv_join_block(store, pages, table->capacity);
+    kv_table_gets(table, store, block);
+}
+
+/* Of a split block. */
+static void unshare_pages(weir_kv_table *table, weir_kv_store *store, int64_t block)
+{
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        void **const entry = &table->pages[h * table->capacity + block];
+        if (needs_page(store, *entry, true))
+            kv_table_put(table, store, entry, kv_take_page(store, h, block, *entry));
+    }
+}
+
+/* A table that is not pruned. */
+static void grow_whole(weir_kv_table *table, weir_kv_store *store, int64_t n_new)
+{
+    const int64_t first = table->n_rows / WEIR_PAGE_TOKENS,
+                  end = kv_pages_per_head(table->n_rows + n_new);
+    for (int64_t p = first; p < end; p++) {
+        void *const *const pages = table->pages + p;
+        const bool is_split = pages[0] != NULL && !kv_is_joint(store, pages, table->capacity);
+        if (is_split && p == first)
+            unshare_pages(table, store, p);
+        else if (needs_page(store, pages[0], p == first))
+            take_block(table, store, p);
+    }
+    if (end > table->n_pages) table->n_pages = end;
+}
+
+/* One of a pruned table. */
+static void grow_head(weir_kv_table *table, weir_kv_store *store, int64_t head, int64_t n_new)
 {
     void **const pages = table->pages + head * table->capacity;
     const int64_t rows = weir_kv_rows_at(table, head), first = rows / WEIR_PAGE_TOKENS,
@@ -226,7 +275,9 @@ weir_status weir_kv_reserve_main(weir_kv_table *table, weir_kv_store *store, int
     const kv_wanted wanted = growth(table, store, n_new);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
     WEIR_TRY(weir_kv_table_grow(table, store, kv_pages_per_head(table->n_rows + n_new)));
-    for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);
+    if (!table->is_pruned) grow_whole(table, store, n_new);
+    for (int64_t h = 0; table->is_pruned && h < table->n_heads; h++)
+        grow_head(table, store, h, n_new);
     return WEIR_OK;
 }
 
@@ -277,7 +328,7 @@ weir_status weir_kv_reserve_pruned(
     kv_table_mark_pruned(table, store);
     for (int64_t h = 0; h < table->n_heads; h++) {
         WEIR_ASSERT(head_rows[h] >= 0 && head_rows[h] <= store->spec.max_rows);
-        grow(table, store, h, head_rows[h]);
+        grow_head(table, store, h, head_rows[h]);
         table->head_rows[h] = head_rows[h];
         if (head_rows[h] > table->n_rows) table->n_rows = head_rows[h];
     }
@@ -302,10 +353,18 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new)
 static void drop_pages(weir_kv_table *table, weir_kv_store *store, int64_t keep)
 {
     weir_kv_release_begin(store);
-    for (int64_t p = table->n_pages - 1; p >= keep; p--)
-        for (int64_t h = table->n_heads - 1; h >= 0; h--)
+    for (int64_t p = table->n_pages - 1; p >= keep; p--) {
+        if (!table->is_pruned) drop_block(table, store, p);
+        for (int64_t h = table->n_heads - 1; table->is_pruned && h >= 0; h--)
             kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
+    }
     weir_kv_release_end(store);
+    /* An empty table loses its memory, which is zero again. */
+    for (int64_t h = 0; keep > 0 && h < table->n_heads; h++)
+        memset(
+            table->pages + h * table->capacity + keep, 0,
+            (size_t)(table->n_pages - keep) * sizeof *table->pages
+        );
     table->n_pages = keep;
     kv_table_keeps(table, keep);
 }
@@ -335,15 +394,16 @@ weir_status weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_
     WEIR_ASSERT(dst->n_pages == 0);
     WEIR_TRY(weir_kv_table_grow(dst, store, kv_pages_per_head(src->n_rows)));
     if (store->windows != NULL) weir_kv_window_fork(&dst->windows, &src->windows, store->windows);
+    const int64_t n_blocks = src->n_heads > 0 ? kv_pages_per_head(src->n_rows) : 0;
+    for (int64_t p = 0; !src->is_pruned && p < n_blocks; p++)
+        weir_kv_block_hold(store, src->pages + p, src->capacity);
     for (int64_t h = 0; h < src->n_heads; h++) {
+        void *const *const from = src->pages + h * src->capacity;
         const int64_t n = kv_pages_per_head(weir_kv_rows_at(src, h));
-        for (int64_t p = 0; p < n; p++) {
-            void *const page = src->pages[h * src->capacity + p];
-            weir_kv_page_hold(store, page);
-            dst->pages[h * dst->capacity + p] = page;
-        }
-        if (n > dst->n_pages) dst->n_pages = n;
+        for (int64_t p = 0; src->is_pruned && p < n; p++) kv_page_hold(store, from[p]);
+        if (n > 0) memcpy(dst->pages + h * dst->capacity, from, (size_t)n * sizeof *from);
     }
+    dst->n_pages = n_blocks;
     dst->n_rows = src->n_rows;
     if (src->head_rows != NULL)
         memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);

@@ -89,11 +89,12 @@ void kv_table_unmap(weir_kv_table *table, weir_kv_store *store)
     table->pages = NULL;
 }
 
-/* The last head moves first: no head is overwritten before it moved. */
+/* The last head moves first: no head is overwritten before it moved. Of an empty table all memory
+ * was returned, so it is zero. */
 static void spread(weir_kv_table *table, int64_t capacity)
 {
     const size_t n = (size_t)table->n_pages;
-    for (int64_t h = table->n_heads - 1; h >= 0; h--) {
+    for (int64_t h = table->n_heads - 1; table->n_units > 0 && h >= 0; h--) {
         void **const to = table->pages + h * capacity;
         memmove(to, table->pages + h * table->capacity, n * sizeof *to);
         memset(to + n, 0, ((size_t)capacity - n) * sizeof *to);

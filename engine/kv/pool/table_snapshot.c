@@ -30,6 +30,12 @@ static char *unsealed_rows_of(const snapshot *p)
     return (char *)(uintptr_t)p + bytes_before_unsealed_rows(p->n_held, p->n_heads, p->n_windows);
 }
 
+/* Blocks that all heads have: of a table that is not pruned, whose heads are as long. */
+static int64_t blocks_of(const snapshot *p)
+{
+    return p->is_pruned || p->n_heads == 0 ? 0 : kv_pages_per_head(p->n_rows);
+}
+
 static snapshot measure(const weir_kv_table *table, const weir_kv_store *store)
 {
     snapshot p = { .n_rows = table->n_rows,
@@ -65,11 +71,13 @@ void weir_table_snapshot_take(void *memory, const weir_kv_table *table, weir_kv_
     snapshot *const p = memory;
     *p = measure(table, store);
     void **at = pages_of(p);
+    const int64_t n_blocks = blocks_of(p);
+    for (int64_t i = 0; i < n_blocks; i++) kv_block_keep(store, table->pages + i, table->capacity);
     for (int64_t h = 0; h < p->n_heads; h++) {
         rows_of(p)[h] = (int32_t)weir_kv_rows_at(table, h);
         for (int64_t i = 0; i < kv_pages_per_head(rows_of(p)[h]); i++) {
             void *const page = table->pages[h * table->capacity + i];
-            kv_page_keep(store, page);
+            if (p->is_pruned) kv_page_keep(store, page);
             if (p->is_pruned) kv_pin(store, page, 1);
             *at++ = page;
         }
@@ -102,10 +110,12 @@ weir_status weir_table_snapshot_restore(
     void *const *at = pages_of(p);
     WEIR_ASSERT(table->n_pages == 0 && table->n_rows == 0 && table->n_heads == p->n_heads);
     WEIR_TRY(weir_kv_table_grow(table, store, kv_pages_per_head(p->n_rows)));
+    const int64_t n_blocks = blocks_of(p);
+    for (int64_t i = 0; i < n_blocks; i++) weir_kv_block_hold(store, at + i, n_blocks);
     for (int64_t h = 0; h < p->n_heads; h++) {
         const int64_t n = kv_pages_per_head(rows_of(p)[h]);
         for (int64_t i = 0; i < n; i++, at++) {
-            weir_kv_page_hold(store, *at);
+            if (p->is_pruned) kv_page_hold(store, *at);
             table->pages[h * table->capacity + i] = *at;
         }
         if (n > table->n_pages) table->n_pages = n;
@@ -126,9 +136,11 @@ void weir_table_snapshot_release(void *memory, weir_kv_store *store)
 {
     const snapshot *const p = memory;
     weir_kv_release_begin(store);
-    for (int64_t i = 0; i < p->n_held; i++) {
+    const int64_t n_blocks = blocks_of(p);
+    for (int64_t i = 0; i < n_blocks; i++) kv_block_unkeep(store, pages_of(p) + i, n_blocks);
+    for (int64_t i = 0; p->is_pruned && i < p->n_held; i++) {
         void *const page = pages_of(p)[i];
-        if (p->is_pruned) kv_pin(store, page, -1);
+        kv_pin(store, page, -1);
         kv_page_unkeep(store, page);
     }
     weir_kv_release_end(store);

@@ -10,10 +10,13 @@ typedef struct way {
     int32_t parent, node, n_same, before;
 } way;
 
-/* Follows the tokens as far as the tree has them. Unreadable blocks are not matched. */
+/* Follows the tokens as far as the tree has them, from the last node that the sequence has itself.
+ * Unreadable blocks are not matched. */
 static way follow(const weir_prefix *p, const weir_kv_sequence *sequence, int32_t salt)
 {
+    const int32_t own = prefix_own_node(p, sequence, salt, sequence->n_tokens);
     way w = { .parent = salt, .node = NONE };
+    if (own != NONE) w = (way){ own, NONE, 0, (p->nodes[own].depth + 1) * RUN };
     while (w.before < sequence->n_tokens) {
         w.node = prefix_nearest_child(
             p, w.parent, sequence->tokens + w.before, sequence->n_tokens - w.before, &w.n_same
@@ -152,12 +155,22 @@ int32_t weir_prefix_shared_rows(
 /* ---- giving ---------------------------------------------------------------------------------- */
 static const char *const no_table = "there is no memory for its page table";
 
+/* Entries of a table that are written together: those of a head are next to each other. */
+enum { SHARED_AT_ONCE = 16 };
+
 bool prefix_share(weir_prefix *p, weir_kv_sequence *sequence, const place *end)
 {
     int32_t page = (end->at - 1) / RUN;
     if (weir_kv_table_grow(&sequence->table, p->store, page + 1) != WEIR_OK) return false;
-    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--)
-        if (p->heads > 0) weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, i));
+    void *const *blocks[SHARED_AT_ONCE]; /* filled from the end */
+    int64_t n = 0;
+    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--) {
+        if (p->heads == 0) continue;
+        blocks[SHARED_AT_ONCE - ++n] = (void *const *)pages_of(p, i);
+        if (n < SHARED_AT_ONCE && page > 0) continue;
+        weir_kv_table_share(&sequence->table, p->store, page, blocks + SHARED_AT_ONCE - n, n);
+        n = 0;
+    }
     WEIR_ASSERT(page == -1);
     prefix_share_windows(p, sequence, end);
     weir_kv_commit(&sequence->table, end->at - sequence->table.n_rows);

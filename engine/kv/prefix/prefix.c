@@ -199,6 +199,7 @@ static int32_t new_node(weir_prefix *p, int32_t parent, const int32_t *words, in
     *own = unused_node;
     own->depth = p->nodes[parent].depth + 1;
     own->parent = parent;
+    own->salt = parent == FOREST ? index : p->nodes[parent].salt;
     own->n_tokens = n;
     memcpy(own->tokens, words, (size_t)(n > 0 ? n : RUN) * sizeof *words);
     if (n > 0) prefix_list_run(p, index);
@@ -221,23 +222,18 @@ static void copy_pages(
     weir_prefix *p, int32_t index, const weir_kv_sequence *sequence, int32_t page
 )
 {
-    for (int64_t h = 0; h < p->heads; h++) {
-        void *const own = sequence->table.pages[h * sequence->table.capacity + page];
-        weir_kv_page_hold(p->store, own);
-        weir_kv_page_set_owner(p->store, own, index);
-        pages_of(p, index)[h] = own;
-    }
+    void *const *const from = sequence->table.pages + page, **const own = pages_of(p, index);
+    for (int64_t h = 0; h < p->heads; h++) own[h] = from[h * sequence->table.capacity];
+    if (p->heads > 0) weir_kv_block_hold(p->store, own, 1);
+    if (p->heads > 0) weir_kv_block_set_owner(p->store, own, 1, index);
     prefix_refresh(p, index);
 }
 
 void prefix_drop_pages(weir_prefix *p, int32_t index)
 {
-    weir_kv_release_begin(p->store);
-    for (int64_t h = 0; p->nodes[index].n_tokens > 0 && h < p->heads; h++) {
-        weir_kv_page_set_owner(p->store, pages_of(p, index)[h], 0);
-        weir_kv_page_drop(p->store, pages_of(p, index)[h]);
-    }
-    weir_kv_release_end(p->store);
+    if (p->nodes[index].n_tokens == 0 || p->heads == 0) return;
+    weir_kv_block_set_owner(p->store, pages_of(p, index), 1, 0);
+    weir_kv_block_drop(p->store, pages_of(p, index), 1);
 }
 
 /* The sequence computed what the node has. The bits are equal, so its own whole page is replaced by
@@ -303,6 +299,37 @@ static int32_t keep_run(
     return index;
 }
 
+/* A block belongs to one node, and a sequence that has it has the tokens of all nodes above. */
+int32_t prefix_own_node(
+    const weir_prefix *p, const weir_kv_sequence *sequence, int32_t salt, int64_t end
+)
+{
+    const weir_kv_table *const table = &sequence->table;
+    int64_t page = (end < sequence->n_computed ? end : sequence->n_computed) / RUN;
+    if (p->heads == 0 || table->is_pruned || page > table->n_pages) return NONE;
+    int32_t owner = 0;
+    for (; owner == 0 && page > 0; page--, ++*p->visits)
+        owner = weir_kv_page_owner(p->store, table->pages[page - 1]);
+    const node *const n = &p->nodes[owner];
+    return owner != 0 && n->salt == salt && n->depth == page && n->n_tokens == RUN ? owner : NONE;
+}
+
+/* Where to begin an insert: all before is in the tree, but for states, and for window blocks that
+ * the sequence has. */
+static int32_t first_to_keep(
+    const weir_prefix *p, const weir_kv_sequence *sequence, int32_t salt,
+    const weir_prefix_snapshot *marks, int32_t n_marks, int32_t end
+)
+{
+    int64_t from = n_marks > 0 && marks[0].at <= end ? marks[0].at - 1 : end;
+    if (p->windows != NULL) {
+        const int64_t first =
+            weir_kv_windows_first(weir_kv_windows_spec_of(p->windows), sequence->n_computed);
+        if (first * RUN < from) from = first * RUN;
+    }
+    return salt != NONE && from >= RUN ? prefix_own_node(p, sequence, salt, from) : NONE;
+}
+
 static int32_t keep_salt(weir_prefix *p, const char *salt)
 {
     int32_t words[RUN];
@@ -324,6 +351,14 @@ int32_t weir_prefix_insert(
                                                           : sequence->n_computed;
     const int32_t root = end > 0 ? keep_salt(prefix, salt_text(salt)) : NONE;
     int32_t at = 0, mark = 0, index = root, last = NONE;
+    const int32_t own = first_to_keep(prefix, sequence, root, marks, n_marks, end);
+    if (own != NONE) {
+        index = last = own;
+        at = (prefix->nodes[own].depth + 1) * RUN;
+        /* As long as the sequence runs nothing is dropped that it holds. */
+        for (int32_t i = own; !whole_pages && i != root; i = prefix->nodes[i].parent)
+            use(prefix, i);
+    }
     while (index != NONE && at < end) {
         const int32_t n = end - at < RUN ? end - at : RUN;
         index = keep_run(prefix, index, sequence, at, n);

@@ -71,6 +71,7 @@ typedef struct node {
     bool has_lost_file; /* a file that held tokens of this run is gone */
     /* Of its tokens: in a file; in a file or never to be saved. */
     int32_t n_saved, n_tried;
+    int32_t salt; /* the node of its salt */
     uint64_t last_use, window_use;
 } node;
 static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
@@ -235,6 +236,11 @@ typedef struct place {
 /* ---- prefix.c -------------------------------------------------------------------------------- */
 /* Releases the pages of a node, if it is one with pages. */
 void prefix_drop_pages(weir_prefix *p, int32_t index);
+/* The last node whose block the sequence has, and all above it, within its first `end` tokens: from
+ * there on a walk need not begin at the salt. NONE: there is none. */
+int32_t prefix_own_node(
+    const weir_prefix *p, const weir_kv_sequence *sequence, int32_t salt, int64_t end
+);
 /* Makes a node available that is not in the tree any more. */
 void prefix_free(weir_prefix *p, int32_t index);
 

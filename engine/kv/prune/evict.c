@@ -338,6 +338,7 @@ static void take_fresh(
 /* Replaces the table's pages by the new ones. */
 static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table)
 {
+    kv_table_mark_pruned(table, e->store);
     weir_kv_release_begin(e->store);
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < table->n_pages; p++) {
@@ -353,7 +354,7 @@ void evict_drop_fresh(weir_kv_evictor *e)
 {
     weir_kv_release_begin(e->store);
     for (int64_t i = 0; i < weir_kv_n_heads(&e->store->spec) * e->stride; i++) {
-        if (e->fresh[i] != NULL) weir_kv_page_drop(e->store, e->fresh[i]);
+        if (e->fresh[i] != NULL) kv_page_drop(e->store, e->fresh[i]);
         e->fresh[i] = NULL;
     }
     weir_kv_release_end(e->store);
@@ -439,7 +440,6 @@ static void cut(const weir_kv_evictor *e, weir_kv_table *table)
     }
     table->n_pages = n_pages;
     table->n_rows = n_rows;
-    kv_table_mark_pruned(table, e->store);
 }
 
 weir_status evict_begin(
@@ -457,6 +457,7 @@ weir_status evict_begin(
 
 void evict_take(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh)
 {
+    if (!to_fresh) kv_table_mark_pruned(table, e->store); /* nothing can fail from here on */
     each_page(e, table, to_fresh, to_fresh ? take_fresh : unshare_page, NULL);
 }
 

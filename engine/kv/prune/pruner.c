@@ -162,23 +162,23 @@ static void hold(weir_pruner *p, const weir_kv_table *table, bool pins)
 {
     look(p, table);
     p->pins = pins;
-    for (int64_t h = 0; h < p->view.n_heads; h++)
-        for (int64_t i = 0; i < p->view.n_pages; i++) {
-            void *const page = p->view.pages[h * p->view.n_pages + i];
-            kv_page_keep(p->store, page);
-            if (pins && evict_page_stays(p->evictor, h, i)) kv_pin(p->store, page, 1);
-        }
+    for (int64_t i = 0; i < p->view.n_pages; i++)
+        kv_block_keep(p->store, p->view.pages + i, p->view.n_pages);
+    for (int64_t h = 0; pins && h < p->view.n_heads; h++)
+        for (int64_t i = 0; i < p->view.n_pages; i++)
+            if (evict_page_stays(p->evictor, h, i))
+                kv_pin(p->store, p->view.pages[h * p->view.n_pages + i], 1);
 }
 
 static void release(weir_pruner *p)
 {
     weir_kv_release_begin(p->store);
-    for (int64_t h = 0; h < p->view.n_heads; h++)
-        for (int64_t i = 0; i < p->view.n_pages; i++) {
-            void *const page = p->view.pages[h * p->view.n_pages + i];
-            if (p->pins && evict_page_stays(p->evictor, h, i)) kv_pin(p->store, page, -1);
-            kv_page_unkeep(p->store, page);
-        }
+    for (int64_t h = 0; p->pins && h < p->view.n_heads; h++)
+        for (int64_t i = 0; i < p->view.n_pages; i++)
+            if (evict_page_stays(p->evictor, h, i))
+                kv_pin(p->store, p->view.pages[h * p->view.n_pages + i], -1);
+    for (int64_t i = 0; i < p->view.n_pages; i++)
+        kv_block_unkeep(p->store, p->view.pages + i, p->view.n_pages);
     weir_kv_release_end(p->store);
     p->view.n_pages = 0;
 }

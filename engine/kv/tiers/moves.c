@@ -114,10 +114,8 @@ static void begin(
     move->place = place;
     move->block = block;
     move->is_up = is_up;
-    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++) {
-        move->pages[h] = pages[h * stride];
-        kv_page_keep(store, move->pages[h]);
-    }
+    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++) move->pages[h] = pages[h * stride];
+    kv_block_keep(store, move->pages, 1);
     *(is_up ? &m->n_coming : &m->n_leaving) += 1;
     weir_worker_lock(&m->worker);
     m->n_begun++;
@@ -213,10 +211,7 @@ static void end(weir_kv_store *store, const kv_move *move)
     } else {
         kv_free_place(store, move->place);
     }
-    weir_kv_release_begin(store);
-    for (int64_t h = 0; h < weir_kv_n_heads(&store->spec); h++)
-        kv_page_unkeep(store, move->pages[h]);
-    weir_kv_release_end(store);
+    kv_block_unkeep(store, move->pages, 1);
     if (weir_kv_page_refs(store, move->pages[0]) > 0)
         kv_page_changed(store, kv_page_number(store, move->pages[0]));
 }

@@ -191,7 +191,7 @@ void kv_block_left(weir_kv_store *store, int32_t block, void *const *pages)
     (void)pthread_mutex_lock(&store->lock);
     for (int64_t h = 0; h < heads; h++) {
         const int32_t number = kv_page_number(store, pages[h]);
-        WEIR_ASSERT(store->refs[number] > 0 && store->blocks[number] == NO_BLOCK);
+        WEIR_ASSERT(weir_kv_page_refs(store, pages[h]) > 0 && store->blocks[number] == NO_BLOCK);
         store->blocks[number] = block;
     }
     (void)pthread_mutex_unlock(&store->lock);

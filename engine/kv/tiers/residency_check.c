@@ -4,12 +4,27 @@
 #include "engine/kv/pool/store_internal.h"
 #include "engine/kv/tiers/residency_internal.h"
 
+static int32_t refs_of(const weir_kv_store *store, int64_t number)
+{
+    return store->refs[kv_counted_at(store, (int32_t)number)];
+}
+
 static bool free_ones_are_free(const weir_kv_store *store)
 {
     for (const kv_size_class *size_class = store->size_classes;
          size_class < store->size_classes + store->n_classes; size_class++)
         for (int32_t i = 0; i < size_class->n_free; i++)
-            if (store->refs[store->free[size_class->first + i]] != 0) return false;
+            if (refs_of(store, store->free[size_class->first + i]) != 0) return false;
+    return true;
+}
+
+/* The first page of each joint block has the counts of the others. */
+static bool joint_ones_have_a_first(const weir_kv_store *store)
+{
+    for (int64_t i = 0; i < store->spec.n_pages; i++) {
+        const int32_t first = kv_counted_at(store, (int32_t)i);
+        if (first != i && (store->owners[first] < 0 || store->refs[first] < 1)) return false;
+    }
     return true;
 }
 
@@ -33,7 +48,7 @@ static bool kept_ones_are_counted(const weir_kv_store *store)
          size_class < store->size_classes + store->n_classes; size_class++)
         for (int32_t i = size_class->first; i < size_class->first + size_class->n; i++)
             *kv_count_of(store, &n, size_class) +=
-                store->refs[i] > 0 && store->refs[i] == store->kept[i];
+                refs_of(store, i) > 0 && refs_of(store, i) == store->kept[kv_counted_at(store, i)];
     return weir_kv_pages_fit(n, store->only_kept) && weir_kv_pages_fit(store->only_kept, n);
 }
 
@@ -42,10 +57,10 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     const int64_t n = store->spec.n_pages;
     int64_t n_free = 0, n_cold = 0, n_held = 0, n_used = 0;
     for (int64_t i = 0; i < n; i++) {
-        n_free += store->refs[i] == 0;
+        n_free += refs_of(store, i) == 0;
         const bool is_cold = store->lower != NULL && store->blocks[i] != NO_BLOCK;
         n_cold += is_cold;
-        if (is_cold && store->refs[i] == 0)
+        if (is_cold && refs_of(store, i) == 0)
             return weir_error_set(error, WEIR_EINVAL, "a free page is cold") == WEIR_OK;
     }
     for (int64_t b = 0; store->lower != NULL && b < kv_cold_blocks(&store->spec); b++) {
@@ -58,7 +73,9 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     n_used += store->moves.n_leaving;
     const int64_t n_coming = store->moves.n_coming * weir_kv_n_heads(&store->spec);
     weir_status status = WEIR_OK;
-    if (n_free != store->n_free || !free_ones_are_free(store))
+    if (!joint_ones_have_a_first(store))
+        status = weir_error_set(error, WEIR_EINVAL, "a page counts at one that has no count");
+    else if (n_free != store->n_free || !free_ones_are_free(store))
         status = weir_error_set(
             error, WEIR_EINVAL, "%" PRId64 " pages are free, the count says %" PRId64, n_free,
             store->n_free

@@ -237,14 +237,19 @@ class EvictOnce : public Evict {
     }
 };
 
-/* Of one head's page alone: pages of a block are not shared alike. */
+/* Another table has page 1 of one head, and page 0 of all: pages of a block are shared unlike. */
 TEST_F(EvictOnce, UnsharesOnlyWhatItWritesInto)
 {
-    Sequence t = sequence();
+    Sequence t = sequence(), holder = sequence();
     ASSERT_TRUE(append(&t, 200));
+    EXPECT_EQ(weir_kv_share(&holder.table, &t.table, store_), WEIR_OK);
+    holder.heads = t.heads;
+    evict(&holder, { 0, 1 }, { range(0, 64), range(0, 128), range(0, 64), range(0, 64) });
     void *const held = t.table.pages[1 * t.table.capacity + 1],
                 *const other = t.table.pages[2 * t.table.capacity + 1];
-    weir_kv_page_hold(store_, held);
+    EXPECT_EQ(holder.table.pages[1 * holder.table.capacity + 1], held);
+    EXPECT_EQ(weir_kv_page_refs(store_, held), 2);
+    EXPECT_EQ(weir_kv_page_refs(store_, other), 1);
     const std::string before((const char *)held, weir_kv_page_bytes(&spec_, 0));
     Lists lists(4, range(0, 128));
     for (int32_t h = 0; h < 4; h++)
@@ -266,9 +271,10 @@ TEST_F(EvictOnce, UnsharesOnlyWhatItWritesInto)
     EXPECT_EQ(weir_kv_page_refs(store_, held), 1);
     EXPECT_EQ(memcmp(held, before.data(), before.size()), 0);
     expect_rows(t);
-    weir_kv_page_drop(store_, held);
-    expect_sound({ &t });
+    expect_rows(holder);
+    expect_sound({ &t, &holder });
     close(&t);
+    close(&holder);
 }
 
 /* A short head takes no memory for what others hold, and grows from where it is. */

@@ -118,6 +118,29 @@ class PrefixCost : public ::testing::Test {
     weir_error error_ = {};
 };
 
+// A prompt that is inserted as it is computed: each piece goes below the last one, and a look for
+// what others have computed begins there, too, however long the prompt is.
+TEST_F(PrefixCost, APieceOfALongPrompt)
+{
+    constexpr int32_t n_runs = 2000, piece = 128, n = 64 * n_runs;
+    open(n_runs + 64, 0, false, n);
+    set_tokens(1, n);
+    for (int32_t end = piece; end <= n; end += piece) {
+        ASSERT_EQ(weir_kv_reserve(&s_.table, store_, piece), WEIR_OK);
+        weir_kv_commit(&s_.table, piece);
+        s_.n_computed = end;
+        const auto insert = [&] { weir_prefix_insert(prefix_, &s_, nullptr, nullptr, 0, true); };
+        const auto look = [&] {
+            EXPECT_EQ(weir_prefix_extend(prefix_, &s_, nullptr, n - 1, 64).n_rows, end);
+        };
+        ASSERT_LE(visits(insert), 40) << end;
+        ASSERT_LE(visits(look), 20) << end;
+    }
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).n_nodes, n_runs);
+    weir_kv_sequence_reset(&s_);
+    close();
+}
+
 TEST_F(PrefixCost, DroppingABlock)
 {
     for (const int n : { few, many }) {

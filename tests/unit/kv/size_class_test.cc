@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/kv/prefix/prefix.h"
+#include "engine/kv/tiers/residency.h"
 
 namespace {
 
@@ -68,6 +69,32 @@ class SizeClass : public ::testing::Test {
     weir_kv_sequence pruned_ = {}, whole_ = {};
     weir_error error_ = {};
 };
+
+/* However many heads and sizes there are: sharing costs a count for each block. */
+TEST_F(SizeClass, ABlockIsCountedOnce)
+{
+    weir_kv_table *const a = &pruned_.table, *const b = &whole_.table;
+    const auto counted = [&](const auto &change) {
+        const int64_t before = weir_kv_counted(store_);
+        change();
+        return weir_kv_counted(store_) - before;
+    };
+    const int64_t all = weir_kv_store_free_pages(store_), block = layers * kv_heads;
+    ASSERT_EQ(weir_kv_reserve(a, store_, 192), WEIR_OK);
+    weir_kv_commit(a, 192);
+    const auto share = [&] { EXPECT_EQ(weir_kv_share(b, a, store_), WEIR_OK); };
+    EXPECT_EQ(counted(share), 3);
+    void *const last = a->pages[(block - 1) * a->capacity + 1];
+    EXPECT_EQ(weir_kv_page_refs(store_, last), 2) << "the count of its block";
+    EXPECT_EQ(counted([&] { weir_kv_truncate(a, store_, 64); }), 2);
+    EXPECT_EQ(weir_kv_page_refs(store_, last), 1);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), all - 3 * block);
+    EXPECT_EQ(a->pages[(block - 1) * a->capacity + 1], nullptr);
+    EXPECT_EQ(counted([&] { weir_kv_truncate(b, store_, 0); }), 3);
+    EXPECT_EQ(weir_kv_page_refs(store_, last), 0);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), all - block);
+    EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text;
+}
 
 TEST_F(SizeClass, FreePagesOfAnotherSizeDoNotFit)
 {
