@@ -2,6 +2,7 @@
 // on what changed, not on how much is cached.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
@@ -138,6 +139,39 @@ TEST_F(PrefixCost, APieceOfALongPrompt)
     }
     EXPECT_EQ(weir_prefix_stats_of(prefix_).n_nodes, n_runs);
     weir_kv_sequence_reset(&s_);
+    close();
+}
+
+// One that began before another and ends after it was used after it, also its first blocks.
+TEST_F(PrefixCost, WhatEndsWasUsed)
+{
+    enum { BLOCKS = 4, N = 64 * BLOCKS };
+    open(64, 0, true);
+    weir_kv_sequence other = {};
+    ASSERT_EQ(weir_kv_sequence_open(&other, store_, ledger_, 0, &error_), WEIR_OK);
+    set_tokens(1, N);
+    std::vector<const void *> first;
+    for (const bool ends : { false, true }) {
+        const int32_t n = ends ? 64 : N - 64;
+        ASSERT_EQ(weir_kv_reserve(&s_.table, store_, n), WEIR_OK);
+        weir_kv_commit(&s_.table, n);
+        s_.n_computed += n;
+        (void)weir_prefix_insert(prefix_, &s_, nullptr, nullptr, 0, !ends);
+        if (ends) break;
+        other.n_tokens = other.n_computed = N;
+        for (int32_t i = 0; i < N; i++) other.tokens[i] = 1000 + i;
+        ASSERT_EQ(weir_kv_reserve(&other.table, store_, N), WEIR_OK);
+        weir_kv_commit(&other.table, N);
+        (void)weir_prefix_insert(prefix_, &other, nullptr, nullptr, 0, false);
+        first.assign(other.table.pages, other.table.pages + BLOCKS);
+        weir_kv_sequence_reset(&other);
+    }
+    weir_kv_sequence_reset(&s_);
+    void *const *blocks[BLOCKS];
+    ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, BLOCKS), BLOCKS);
+    for (void *const *const block : blocks)
+        EXPECT_EQ(std::count(first.begin(), first.end(), block[0]), 1);
+    weir_kv_sequence_close(&other);
     close();
 }
 
