@@ -1,5 +1,5 @@
-/* kernels/x86/tiles.c - the formats of WEIR_LAYOUT_TILES, and packing of file blocks. Runs once, at
- * load. Plain C: it moves 4 bytes per instruction, which is faster than memory. */
+/* kernels/x86/tiles.c - the formats of WEIR_LAYOUT_TILES, and packing of file blocks. Runs at
+ * load, and where experts are read while a model runs. */
 #include "kernels/x86/tiles.h"
 
 #include <string.h>
@@ -87,44 +87,53 @@ static void put_scales(uint8_t *at, int splits, int row, const uint16_t *scales)
         memcpy(at + (size_t)(s * WEIR_PANEL_ROWS + row) * 2, scales + s, 2);
 }
 
+/* Decodes block `b` of a row and writes it to the records of its groups. */
+static bool pack_block(
+    uint8_t *record, const uint8_t *src, weir_dtype dtype, weir_tile_format format, int row
+)
+{
+    const size_t code_bytes = weir_record_code_bytes(format),
+                 scale_bytes = weir_record_scale_bytes(format);
+    const int groups = weir_dtype_of(dtype).block_elements / WEIR_TILE_GROUP;
+    weir_tile_block decoded;
+    const bool is_finite = weir_tile_block_decode(&decoded, src, dtype);
+    for (int g = 0; g < groups; g++, record += weir_record_bytes(format)) {
+        uint8_t *const scales = record + code_bytes;
+        put_codes(record, format.codes, row, decoded.codes + g * WEIR_TILE_GROUP);
+        put_scales(scales, format.splits, row, decoded.scales + g * format.splits);
+        if (format.minimum)
+            put_scales(
+                scales + scale_bytes, format.splits, row, decoded.minima + g * format.splits
+            );
+    }
+    return is_finite;
+}
+
 weir_status weir_tiles_pack_panel(
     void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel
 )
 {
     const weir_tile_format format = *weir_tile_format_for(dtype);
     const weir_dtype_info info = weir_dtype_of(dtype);
-    const size_t record_bytes = weir_record_bytes(format),
-                 code_bytes = weir_record_code_bytes(format);
-    const size_t scale_bytes = weir_record_scale_bytes(format),
-                 row_bytes = weir_row_bytes(dtype, n_in);
-    const int64_t first = panel * WEIR_PANEL_ROWS, left = n_out - first;
-    const int rows = left < WEIR_PANEL_ROWS ? (int)left : WEIR_PANEL_ROWS,
-              groups = info.block_elements / WEIR_TILE_GROUP;
+    const weir_tile_move move = weir_tile_move_of(dtype);
+    const size_t row_bytes = weir_row_bytes(dtype, n_in);
+    const int64_t first = panel * WEIR_PANEL_ROWS, left = n_out - first,
+                  blocks = n_in / info.block_elements;
+    const size_t records =
+        weir_record_bytes(format) * (size_t)(info.block_elements / WEIR_TILE_GROUP);
+    const int rows = left < WEIR_PANEL_ROWS ? (int)left : WEIR_PANEL_ROWS;
     if (rows < WEIR_PANEL_ROWS) memset(dst, 0, weir_panel_bytes(format, n_in));
-    const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
-    uint8_t *block_records = dst;
+    const uint8_t *const source = (const uint8_t *)src + (size_t)first * row_bytes;
     bool bad = false;
-    for (int64_t b = 0; b < n_in / info.block_elements;
-         b++, block_records += (size_t)groups * record_bytes) {
-        for (int row = 0; row < rows; row++) {
-            weir_tile_block decoded;
+    int moved = 0;
+    for (; move != NULL && moved + 4 <= rows; moved += 4)
+        bad = !move(dst, source + (size_t)moved * row_bytes, row_bytes, blocks, moved) || bad;
+    for (int64_t b = 0; b < blocks; b++)
+        for (int row = moved; row < rows; row++) {
             const uint8_t *const at =
                 source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes;
-            bad = !weir_tile_block_decode(&decoded, at, dtype) || bad;
-            for (int g = 0; g < groups; g++) {
-                uint8_t *record = block_records + (size_t)g * record_bytes;
-                put_codes(record, format.codes, row, decoded.codes + g * WEIR_TILE_GROUP);
-                put_scales(
-                    record + code_bytes, format.splits, row, decoded.scales + g * format.splits
-                );
-                if (format.minimum)
-                    put_scales(
-                        record + code_bytes + scale_bytes, format.splits, row,
-                        decoded.minima + g * format.splits
-                    );
-            }
+            bad = !pack_block((uint8_t *)dst + (size_t)b * records, at, dtype, format, row) || bad;
         }
-    }
     return bad ? WEIR_EFORMAT : WEIR_OK;
 }
 

@@ -115,6 +115,34 @@ TEST(Tiles, RefuseScalesOfLevelsThatTheyCannotHold)
     EXPECT_EQ(pack(WEIR_IQ1_M, file), WEIR_EFORMAT);
 }
 
+// In each row of a panel, those that are packed by fours and those that are left.
+TEST(Tiles, RefuseScalesThatAreNotFinite)
+{
+    constexpr int64_t kRows = 39, kWidth = 64;
+    const std::pair<weir_dtype, size_t> places[] = {
+        { WEIR_Q8_0, 0 }, { WEIR_Q4_0, 0 }, { WEIR_Q4_1, 0 },
+        { WEIR_Q4_1, 2 }, { WEIR_Q5_0, 0 }, { WEIR_IQ4_NL, 0 },
+    };
+    for (const auto &[dtype, offset] : places) {
+        size_t bytes = 0;
+        ASSERT_TRUE(weir_tiles_bytes(&bytes, dtype, kRows, kWidth));
+        const auto memory = aligned_memory(bytes);
+        const auto file = random_file(dtype, kRows * kWidth, 3);
+        for (int64_t row = 0; row < kRows; row++) {
+            auto bad = file;
+            const uint16_t bits = row % 2 == 0 ? 0x7C00 : 0xFE01; // infinite, NaN
+            const size_t block = (size_t)weir_dtype_of(dtype).block_bytes;
+            std::memcpy(bad.data() + (size_t)(2 * row + 1) * block + offset, &bits, 2);
+            for (int64_t panel = 0; panel < 2; panel++)
+                EXPECT_EQ(
+                    weir_tiles_pack_panel(memory.get(), bad.data(), dtype, kRows, kWidth, panel),
+                    row / 32 == panel ? WEIR_EFORMAT : WEIR_OK
+                ) << weir_dtype_of(dtype).name
+                  << " " << row;
+        }
+    }
+}
+
 // Scales of MXFP4 are powers of two; f16 holds them up to 2^10 here.
 TEST(Tiles, RefuseScalesOfMxfp4ThatTheyCannotHold)
 {
