@@ -6,9 +6,9 @@ bytes cost at the speed of the disk.
                [--set KEY=VALUE]...
 
 SERVE is the serve binary; without a model a mixture with random weights is made (random_model.py,
-3B-A0.6B, 3 GB). Each round measures, one after another:
+3B-A0.6B, 3 GB; --folder for it). Each round measures, one after another:
 
-- the disk: two threads read pieces of the size of a matrix of an expert past the page cache;
+- the disk: four threads read pieces of the size of a matrix of an expert past the page cache;
 - decoding with all experts in memory;
 - decoding with `share` (0.5) of the experts in memory, in a memory cgroup of memory.host where one
   can be made, so that the page cache holds no others.
@@ -16,7 +16,8 @@ SERVE is the serve binary; without a model a mixture with random weights is made
 The missing bytes of a token are those of experts that were not in memory before anything was read
 for it: misses and right guesses. The bound is the larger of the time that they take to read and the
 time of a token with all experts in memory; the figure is bound / measured. Run it on a quiet
-machine: it prints the load."""
+machine: it prints the load. It also prints what other programs disturb less: the processor time of
+a token, and how often and how long the engine waited for experts."""
 import argparse
 import http.client
 import json
@@ -38,7 +39,7 @@ from group import Group, drop_cache  # noqa: E402
 from resident import Server  # noqa: E402
 
 MIB = 1 << 20
-THREADS = 2  # that read, as in the engine
+THREADS = 4  # that read, as in the engine
 PIECES = 200
 
 
@@ -63,6 +64,13 @@ def disk_speed(path, piece):
         thread.join()
     os.close(file)
     return len(places) * piece / (time.monotonic() - begin)
+
+
+def processor_time(server):
+    """Seconds of all threads."""
+    with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def decode(server, n_tokens):
@@ -90,7 +98,9 @@ def round_of(options, model, memory):
     """The figures of one round; memory: MiB for all but the experts."""
     server = start(options.program, model, memory + os.path.getsize(model) * 5 // 4 // MIB)
     decode(server, 16)
+    whole_time = -processor_time(server)
     whole = decode(server, options.tokens)
+    whole_time += processor_time(server)
     server.end()
     drop_cache(model)  # nothing outside the group holds it
     experts = int(os.path.getsize(model) * options.share) // MIB
@@ -101,14 +111,17 @@ def round_of(options, model, memory):
                        [f"memory.experts={experts}MiB", *options.set])
         decode(server, options.tokens)  # what is used most is there
         before = server.memory()["experts"]
+        time_used = -processor_time(server)
         seconds = decode(server, options.tokens)
+        time_used += processor_time(server)
         after = server.memory()["experts"]
     finally:
         if server is not None:
             server.end()
         group.remove()
     change = {name: after[name] - before[name] for name in (
-        "hits", "misses", "prefetched", "prefetch_used", "bytes_read", "waits")}
+        "hits", "misses", "prefetched", "prefetch_used", "bytes_read", "waits",
+        "wait_seconds")}
     size = change["bytes_read"] / max(1, change["misses"] + change["prefetched"])
     disk = disk_speed(model, int(size / 3))
     missing = size * (change["misses"] + change["prefetch_used"]) / options.tokens
@@ -116,6 +129,10 @@ def round_of(options, model, memory):
     return {"disk_mb_s": disk / 1e6, "whole_tokens_s": 1 / whole, "tokens_s": 1 / seconds,
             "missing_mb": missing / 1e6, "read_mb": change["bytes_read"] / options.tokens / 1e6,
             "in_memory": after["in_memory"], "experts": after["total"],
+            "whole_processor_ms": 1e3 * whole_time / options.tokens,
+            "processor_ms": 1e3 * time_used / options.tokens,
+            "waits": change["waits"] / options.tokens,
+            "wait_ms": 1e3 * change["wait_seconds"] / options.tokens,
             "hits": change["hits"] / (change["hits"] + change["misses"]),
             "reads": after["reads"], "of_bound": bound / seconds, "of_disk": missing / disk /
             seconds, "in_group": group.path is not None, "load": os.getloadavg()[0]}
@@ -132,10 +149,11 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--room", type=int, default=600, help="MiB of memory.host for the rest")
+    parser.add_argument("--folder", default="/var/tmp", help="for the model, on the disk")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--set", action="append", default=[], help="more settings")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="weir-experts-", dir="/var/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="weir-experts-", dir=options.folder) as folder:
         model = options.model
         if model is None:
             model = f"{folder}/mixture.gguf"
@@ -152,7 +170,8 @@ def main():
               f"{r['tokens_s']:.1f} tokens/s ({r['whole_tokens_s']:.1f} with all in memory); "
               f"{r['missing_mb']:.1f} MB missing, {r['read_mb']:.1f} MB read a token; disk "
               f"{r['disk_mb_s']:.0f} MB/s; {r['of_bound']:.0%} of the bound, "
-              f"{r['of_disk']:.0%} of the disk's")
+              f"{r['of_disk']:.0%} of the disk's; {r['waits']:.1f} waits, {r['wait_ms']:.1f} ms, "
+              f"processors {r['processor_ms']:.0f} ms ({r['whole_processor_ms']:.0f}) a token")
 
 
 if __name__ == "__main__":
