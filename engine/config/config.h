@@ -35,6 +35,7 @@ typedef struct weir_config {
         int64_t host, device, disk, snapshots, experts;
         bool expert_prefetch;
         double expert_pins;
+        int64_t experts_timeout_ms;
         weir_config_text disk_dir, expert_reads;
     } memory;
     struct {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,39 +10,35 @@
 #include "engine/base/array_layout.h"
 #include "engine/base/checked.h"
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/model/expert_cache_internal.h"
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
-/* A buffer of this size has room for all matrices of an expert, which are then read in as few
- * pieces as the file allows. Larger matrices are read one by one: a piece is large anyway. */
-static const size_t whole_most = (size_t)16 << 20;
-
 /* Arrays in memory of the ledger: metadata, then buffers and slots. */
 static size_t place(weir_expert_cache *c, char *base)
 {
     weir_arrays arrays = { .base = base };
     const weir_expert_plan *const plan = &c->plan;
-    const int64_t n_slots = plan->n_slots, slot = (int64_t)plan->slot_bytes,
-                  buffer = (int64_t)plan->buffer_bytes, gathered = (int64_t)plan->gathered_bytes;
+    const int64_t n_slots = plan->n_slots, n_reads = plan->n_reads;
     WEIR_ARRAYS_PLACE(&arrays, c->first_unit, c->model->shape.n_layers);
     WEIR_ARRAYS_PLACE(&arrays, c->counts, c->model->shape.n_layers);
     WEIR_ARRAYS_PLACE(&arrays, c->slots, n_slots);
+    WEIR_ARRAYS_PLACE(&arrays, c->reads, n_reads);
     WEIR_ARRAYS_PLACE(&arrays, c->slot_of, plan->n_experts);
+    WEIR_ARRAYS_PLACE(&arrays, c->read_of, plan->n_experts);
     WEIR_ARRAYS_PLACE(&arrays, c->uses, plan->n_experts);
     WEIR_ARRAYS_PLACE(&arrays, c->is_pinned, plan->n_experts);
-    WEIR_ARRAYS_PLACE(&arrays, c->queue, n_slots);
     WEIR_ARRAYS_PLACE(&arrays, c->wanted, c->model->shape.n_experts);
-    for (int i = 0; i < WEIR_EXPERT_READERS; i++) {
-        WEIR_ARRAYS_PLACE(&arrays, c->readers[i].buffer, buffer);
-        WEIR_ARRAYS_PLACE(&arrays, c->readers[i].gathered, gathered);
-    }
-    WEIR_ARRAYS_PLACE(&arrays, c->slot_memory, n_slots * slot);
+    WEIR_ARRAYS_PLACE(&arrays, c->gathered, (int64_t)plan->gathered_bytes);
+    c->read_memory = weir_arrays_place3(&arrays, 1, n_reads, (int64_t)plan->read_bytes, 1);
+    (void)weir_arrays_place(&arrays, weir_expert_page(plan), 1); /* it begins at a page */
+    c->slot_memory = weir_arrays_place3(&arrays, 1, n_slots, (int64_t)plan->slot_bytes, 1);
     return arrays.bytes;
 }
 
-/* What the matrices of a layer's experts need, each. */
+/* What an expert of a layer needs: packed, and in a buffer. */
 typedef struct expert_sizes {
-    size_t slot, buffer; /* packed; in buffers */
+    size_t slot, read;
     int n_matrices;
 } expert_sizes;
 
@@ -61,7 +58,7 @@ static weir_status add_array(
 {
     const weir_weight *const weight = &model->weights[array->first];
     const bound_matrix *const matrix = &model->matrices[array->first];
-    size_t one, all, buffer = 0;
+    size_t one, all;
     const size_t codes = weir_expert_span(matrix, weight->n_out, weight->n_in, false),
                  scales = weir_expert_span(matrix, weight->n_out, weight->n_in, true);
     const size_t page = weir_expert_page(plan);
@@ -72,10 +69,10 @@ static weir_status add_array(
     if (!weir_align_size(&one, weight->bytes, WEIR_WEIGHT_ALIGNMENT) ||
         !weir_mul_size(&all, one, (size_t)array->n) ||
         !weir_add_size(&plan->all_bytes, plan->all_bytes, all) ||
-        !weir_add_size(&sizes->slot, sizes->slot, one) || !add_room(&buffer, codes, page) ||
-        !add_room(&buffer, scales, page) || !weir_add_size(&sizes->buffer, sizes->buffer, buffer))
+        !weir_add_size(&sizes->slot, sizes->slot, one) || !add_room(&sizes->read, codes, page) ||
+        !add_room(&sizes->read, scales, page))
         return weir_error_set(error, WEIR_EFORMAT, "the experts do not fit in memory");
-    if (buffer > plan->buffer_bytes) plan->buffer_bytes = buffer;
+    if (sizes->read > plan->read_bytes) plan->read_bytes = sizes->read;
     if (gathered > plan->gathered_bytes) plan->gathered_bytes = gathered;
     if (sizes->slot > plan->slot_bytes) plan->slot_bytes = sizes->slot;
     return WEIR_OK;
@@ -104,6 +101,20 @@ static int32_t slots_within(
     return (int32_t)low;
 }
 
+/* Chooses how many buffers there are: enough for a token's experts of this layer and the next, in
+ * a quarter of the bytes; two at least. Returns what these take with n_used slots. */
+static size_t plan_reads(
+    weir_expert_plan *plan, const weir_model *model, int64_t n_used, size_t limit
+)
+{
+    const int64_t share = (int64_t)(limit / 4 / plan->read_bytes);
+    plan->n_reads = 2;
+    const size_t least = bytes_with(model, plan, (int32_t)n_used);
+    if (share > 2) plan->n_reads = (int32_t)(share < 2 * n_used ? share : 2 * n_used);
+    while (plan->n_reads > 2 && bytes_with(model, plan, (int32_t)n_used) > limit) plan->n_reads--;
+    return least;
+}
+
 static bool is_direct(const weir_model *model, const weir_expert_settings *settings)
 {
     size_t all = 0;
@@ -125,11 +136,11 @@ weir_status weir_expert_cache_plan(
 {
     weir_expert_plan plan = { .is_direct = is_direct(model, settings),
                               .may_be_cached = settings->reads != WEIR_EXPERT_READS_DIRECT,
+                              .timeout_ns = settings->timeout_ns,
                               .prefetches = settings->prefetches };
     const int64_t n_used = model->shape.n_experts_used;
     const size_t limit = settings->bytes;
     expert_sizes sizes = { 0 };
-    size_t whole = 0;
     int64_t layer = -1;
     for (size_t i = 0; i < model->n_expert_arrays; i++) {
         const weir_expert_array *const array = &model->expert_arrays[i];
@@ -143,13 +154,10 @@ weir_status weir_expert_cache_plan(
         if (array->layer != layer) sizes = (expert_sizes){ 0 };
         layer = array->layer;
         WEIR_TRY(add_array(&plan, model, array, &sizes, error));
-        if (sizes.buffer > whole) whole = sizes.buffer;
     }
-    plan.is_whole = whole <= whole_most;
-    plan.buffer_bytes = (plan.is_whole ? whole : plan.buffer_bytes) + weir_expert_page(&plan);
     *out = plan;
     if (limit == 0 || plan.all_bytes <= limit) return WEIR_OK;
-    const size_t least = bytes_with(model, &plan, (int32_t)n_used);
+    const size_t least = plan_reads(&plan, model, n_used, limit);
     if (least > limit)
         return weir_error_set(
             error, WEIR_ECONFIG,
@@ -180,16 +188,30 @@ static void number_units(weir_expert_cache *c)
     }
 }
 
+/* Nothing is in memory, and nothing is read. */
+static void empty(weir_expert_cache *c)
+{
+    const size_t page = weir_expert_page(&c->plan);
+    unsigned char *const first = c->read_memory + (page - (uintptr_t)c->read_memory % page) % page;
+    for (int64_t i = 0; i < c->plan.n_experts; i++) c->slot_of[i] = c->read_of[i] = -1;
+    for (int32_t i = 0; i < c->plan.n_reads; i++)
+        c->reads[i] = (expert_read){ .memory = first + (size_t)i * c->plan.read_bytes, .unit = -1 };
+    for (int32_t i = 0; i < c->plan.n_slots; i++) {
+        c->slots[i] = (expert_slot){ .unit = -1 };
+        weir_expert_link(c, i);
+    }
+    memset(c->uses, 0, (size_t)c->plan.n_experts * sizeof *c->uses);
+    memset(c->is_pinned, 0, (size_t)c->plan.n_experts * sizeof *c->is_pinned);
+    memset(c->counts, 0, (size_t)c->model->shape.n_layers * sizeof *c->counts);
+}
+
 /* The last opened file reads past the page cache from now on. False with errno: it cannot. Some
  * file systems refuse the flag, others the reads. */
 static bool set_direct(const weir_expert_cache *c)
 {
-    unsigned char *const buffer = c->readers[0].buffer;
-    void *const page =
-        buffer + (WEIR_EXPERT_PAGE - (uintptr_t)buffer % WEIR_EXPERT_PAGE) % WEIR_EXPERT_PAGE;
     const int file = c->files[c->n_files], flags = fcntl(file, F_GETFL);
     return flags >= 0 && fcntl(file, F_SETFL, flags | O_DIRECT) == 0 &&
-           (pread(file, page, WEIR_EXPERT_PAGE, 0) >= 0 || errno != EINVAL);
+           (pread(file, c->reads[0].memory, WEIR_EXPERT_PAGE, 0) >= 0 || errno != EINVAL);
 }
 
 /* All files up to the last opened one are read through the page cache. */
@@ -239,11 +261,13 @@ static weir_status start_readers(weir_expert_cache *c, weir_error *error)
 {
     if (pthread_mutex_init(&c->lock, NULL) != 0)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for a lock");
-    if (pthread_cond_init(&c->changed, NULL) != 0) {
+    const bool has_changed = pthread_cond_init(&c->changed, NULL) == 0;
+    c->has_lock = has_changed && pthread_cond_init(&c->work, NULL) == 0;
+    if (!c->has_lock) {
+        if (has_changed) (void)pthread_cond_destroy(&c->changed);
         (void)pthread_mutex_destroy(&c->lock);
         return weir_error_set(error, WEIR_ENOMEM, "no memory for a lock");
     }
-    c->has_lock = true;
     for (expert_reader *r = c->readers; r < c->readers + WEIR_EXPERT_READERS; r++) {
         r->cache = c;
         if (pthread_create(&r->thread, NULL, weir_expert_read, r) != 0)
@@ -261,7 +285,6 @@ weir_status weir_expert_cache_open(
 )
 {
     void *self = NULL;
-    const weir_stream_options one_thread = { .n_threads = 1 };
     WEIR_TRY(
         weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_WEIGHTS, sizeof(weir_expert_cache), error)
     );
@@ -279,18 +302,10 @@ weir_status weir_expert_cache_open(
     if (status == WEIR_OK) {
         (void)place(c, c->memory);
         number_units(c);
-        for (int64_t i = 0; i < plan->n_experts; i++) c->slot_of[i] = -1;
-        for (int32_t i = 0; i < plan->n_slots; i++) {
-            c->slots[i] = (expert_slot){ .unit = -1 };
-            weir_expert_link(c, i);
-        }
-        memset(c->uses, 0, (size_t)plan->n_experts * sizeof *c->uses);
-        memset(c->is_pinned, 0, (size_t)plan->n_experts * sizeof *c->is_pinned);
-        memset(c->counts, 0, (size_t)model->shape.n_layers * sizeof *c->counts);
+        empty(c);
         c->stats.n_slots = plan->n_slots;
         c->stats.n_experts = plan->n_experts;
         c->stats.slot_bytes = (int64_t)plan->slot_bytes;
-        status = weir_stream_open(&c->stream, &one_thread, error);
     }
     if (status == WEIR_OK) status = open_files(c, error);
     if (status == WEIR_OK) status = start_readers(c, error);
@@ -301,22 +316,46 @@ weir_status weir_expert_cache_open(
     return status;
 }
 
+/* Caches of which a thread waits for a disk that does not answer: they stay until the process
+ * ends. */
+static _Atomic(weir_expert_cache *) left_behind;
+
+/* False: the disk has not answered a thread for timeout_ns, and it may still use the cache. */
+static bool end_readers(weir_expert_cache *c)
+{
+    bool have_ended = true;
+    (void)pthread_mutex_lock(&c->lock);
+    c->is_closing = true;
+    (void)pthread_cond_broadcast(&c->work);
+    (void)pthread_mutex_unlock(&c->lock);
+    for (expert_reader *r = c->readers; r < c->readers + WEIR_EXPERT_READERS; r++) {
+        (void)pthread_mutex_lock(&c->lock);
+        const int64_t waited = r->since_ns > 0 ? weir_clock_ns() - r->since_ns : 0,
+                      left = c->plan.timeout_ns - waited;
+        (void)pthread_mutex_unlock(&c->lock);
+        const struct timespec until = weir_clock_after(CLOCK_REALTIME, left > 0 ? left : 0);
+        if (!r->has_thread || pthread_timedjoin_np(r->thread, NULL, &until) == 0) continue;
+        (void)pthread_detach(r->thread);
+        have_ended = false;
+    }
+    return have_ended;
+}
+
 void weir_expert_cache_close(weir_expert_cache *c)
 {
     if (c == NULL) return;
+    if (c->has_lock && !end_readers(c)) {
+        weir_log(WEIR_LOG_WARNING, "the disk does not answer a read of an expert: it is left");
+        c->next_left = atomic_exchange(&left_behind, c);
+        return;
+    }
     if (c->has_lock) {
-        (void)pthread_mutex_lock(&c->lock);
-        c->is_closing = true;
-        (void)pthread_cond_broadcast(&c->changed);
-        (void)pthread_mutex_unlock(&c->lock);
-        for (int i = 0; i < WEIR_EXPERT_READERS; i++)
-            if (c->readers[i].has_thread) (void)pthread_join(c->readers[i].thread, NULL);
+        (void)pthread_cond_destroy(&c->work);
         (void)pthread_cond_destroy(&c->changed);
         (void)pthread_mutex_destroy(&c->lock);
     }
     for (int32_t i = 0; i < c->n_files; i++) (void)close(c->files[i]);
     free(c->files);
-    weir_stream_close(c->stream);
     weir_ledger_free(c->ledger, c->memory, WEIR_ACCOUNT_WEIGHTS, c->plan.bytes - sizeof *c);
     weir_ledger_free(c->ledger, c, WEIR_ACCOUNT_WEIGHTS, sizeof *c);
 }

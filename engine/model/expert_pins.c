@@ -38,7 +38,7 @@ void weir_expert_count_pass(weir_expert_cache *c)
     choose(c);
     for (int32_t i = 0; i < c->plan.n_slots; i++) {
         const expert_slot *const s = &c->slots[i];
-        if (s->unit < 0 || s->state != SLOT_READY) continue;
+        if (s->unit < 0) continue;
         if (c->is_pinned[s->unit])
             weir_expert_unlink(c, i);
         else if (!s->is_listed)

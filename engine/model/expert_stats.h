@@ -7,7 +7,7 @@
 typedef struct weir_expert_counts {
     /* Experts that steps needed: in memory or being read ahead; read when they were needed. */
     int64_t hits, misses;
-    /* Read ahead; of these, needed before they were evicted (also hits); evicted unused, or not
+    /* Read ahead; of these, needed before they were evicted (also hits); dropped unused, or not
      * read for an error. */
     int64_t prefetched, prefetch_used, prefetch_unused;
     int64_t bytes_read;

@@ -31,6 +31,7 @@ typedef struct weir_expert_settings {
     weir_expert_reads reads;
     bool prefetches; /* reads ahead */
     double pins; /* share of the experts in memory that may be pinned, at most 1 / 2 */
+    int64_t timeout_ns; /* of a request to the disk, above 0 */
 } weir_expert_settings;
 
 typedef struct weir_model_settings {

@@ -163,7 +163,8 @@ static weir_expert_settings expert_settings(const weir_config *config)
                                                 ? WEIR_EXPERT_READS_CACHED
                                                 : WEIR_EXPERT_READS_AUTO,
                                    .prefetches = config->memory.expert_prefetch,
-                                   .pins = config->memory.expert_pins };
+                                   .pins = config->memory.expert_pins,
+                                   .timeout_ns = config->memory.experts_timeout_ms * 1000000 };
 }
 
 /* Binds the tensors and chooses the formats, by the numbers of the layers with KV. */
