@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/every_nth.h"
 #include "tests/kernel/attention_partials.h"
 #include "tests/unit/kernels/attention_support.h"
 
@@ -66,7 +67,7 @@ std::vector<Shape> shapes_of_formats()
 
 TEST(Attention, EveryPairOfFormatsMatchesRef)
 {
-    for (const Shape &shape : shapes_of_formats()) {
+    for (const Shape &shape : every_nth(shapes_of_formats(), 4)) {
         const Sequence sequence(shape, 17);
         const Floats want = attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows);
         for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION))
@@ -253,7 +254,7 @@ TEST(Attention, PartsJoinInAnyOrder)
         std::iota(order.begin(), order.end(), 0);
         for (const weir_kernel *kernel : kernels) {
             const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
-            for (int trial = 0; trial < 3; trial++) {
+            for (int trial = 0; trial < 3; trial += every_nth(3)) {
                 std::shuffle(order.begin(), order.end(), rng);
                 Floats total((size_t)(n * floats)), part(total.size()), out(whole.size(), NAN);
                 weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
@@ -284,11 +285,6 @@ TEST(Attention, PartsJoinInAnyOrder)
 // different splits, windows that begin late.
 TEST(Attention, PiecesGiveTheBitsOfOneCall)
 {
-#if __has_feature(address_sanitizer)
-    const int32_t every_nth_cut = 5; /* all take half a minute with it */
-#else
-    const int32_t every_nth_cut = 1;
-#endif
     std::vector<const weir_kernel *> kernels = omp_rows(WEIR_OP_ATTENTION);
     kernels.push_back(&weir_kernel_ref_attention);
     for (const Shape &shape : { Shape{ 4, 1, 32, 32, 3300, 1, 0, WEIR_KV_F16, WEIR_KV_F16 },
@@ -302,7 +298,7 @@ TEST(Attention, PiecesGiveTheBitsOfOneCall)
         const int32_t n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
         for (const weir_kernel *kernel : kernels) {
             const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
-            for (int32_t cuts = 0; cuts < 1 << (n_splits - 1); cuts += every_nth_cut) {
+            for (int32_t cuts = 0; cuts < 1 << (n_splits - 1); cuts += every_nth(5)) {
                 std::vector<int32_t> ends;
                 for (int32_t split = 1; split < n_splits; split++)
                     if (cuts >> (split - 1) & 1) ends.push_back(split);

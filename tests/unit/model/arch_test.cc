@@ -3,6 +3,7 @@
 #include <regex>
 
 #include "engine/model/arch_internal.h"
+#include "tests/every_nth.h"
 #include "tests/unit/model/arch_files.h"
 
 namespace arch_files {
@@ -240,6 +241,7 @@ TEST(Arch, NoFileKillsTheEngine)
     const std::string shipped = read_file("configs/arch/qwen35.toml");
     Engine engine;
     int n_files = 0, n_computed = 0;
+    const int step = weir_test::every_nth(4);
     std::filesystem::create_directories(folder / "archs");
     const auto probe = [&](const std::string &text) {
         write_file(folder / "archs/qwen35.toml", text);
@@ -267,9 +269,9 @@ TEST(Arch, NoFileKillsTheEngine)
         probe(before + line + "\n" + line + after);
         for (std::sregex_iterator found(line.begin(), line.end(), word), none; found != none;
              ++found) {
-            for (const char *other : words)
+            for (size_t w = static_cast<size_t>(n_files % step); w < std::size(words); w += step)
                 probe(
-                    before + line.substr(0, static_cast<size_t>(found->position(1))) + other +
+                    before + line.substr(0, static_cast<size_t>(found->position(1))) + words[w] +
                     line.substr(static_cast<size_t>(found->position(1) + found->length(1))) + after
                 );
         }

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "tests/every_nth.h"
 #include "tests/unit/model/hostile.h"
 
 namespace hostile {
@@ -121,7 +122,7 @@ void flip_every_byte(
     probe(model, true, &untouched, "untouched");
     ASSERT_EQ(untouched.n_computed, 1);
     int i = 0;
-    for (size_t at = 0; at < n_header; at++) {
+    for (size_t at = 0; at < n_header; at += (size_t)weir_test::every_nth(3)) {
         for (const unsigned char bits : { 0x01, 0x80, 0xff }) {
             file.flip(at, bits);
             probe(

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/every_nth.h"
+
 namespace {
 
 shapes::Options small(const char *model)
@@ -88,7 +90,7 @@ TEST_P(Shapes, TwentyConversationsOfThreeTurnsWithoutTheirThoughts)
  * on. */
 TEST_P(Shapes, WithAPolicyAtMostAChunkMore)
 {
-    const std::vector<std::string> policies[] = {
+    const std::vector<std::vector<std::string>> policies = {
         { "kv.policy.name=h2o", "kv.policy.options=sinks=2,recent=16" },
         { "kv.policy.name=scissorhands", "kv.policy.options=recent=16,every=8,history=64" },
         { "kv.policy.name=h2o", "kv.policy.options=sinks=2,recent=16,in_prompt=true" },
@@ -98,7 +100,7 @@ TEST_P(Shapes, WithAPolicyAtMostAChunkMore)
         { "kv.policy.name=tova", "kv.policy.options=every=1" },
         { "kv.policy.name=sinks", "kv.policy.options=sinks=4,every=1" },
     };
-    for (const auto &policy : policies) {
+    for (const auto &policy : weir_test::every_nth(policies, 4)) {
         options_ = small(GetParam());
         options_.settings.insert(options_.settings.end(), policy.begin(), policy.end());
         options_.settings.emplace_back("kv.policy.budget=48");

@@ -1,11 +1,13 @@
 // Thousands of random schedules, each from a seed. WEIR_SIMULATIONS: how many of each model (8 by
-// default, 10000 in a long run); WEIR_SIMULATION_SEED: the first of them.
+// default, 2 with a sanitizer in .ci/run, 10000 in a long run); WEIR_SIMULATION_SEED: the first of
+// them.
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 
 #include "engine/kv/pool/store.h"
+#include "tests/every_nth.h"
 #include "tests/unit/model/windowed.h"
 #include "tests/unit/schedule/simulation.h"
 
@@ -21,6 +23,9 @@ int64_t from_environment(const char *name, int64_t otherwise)
     const char *const text = getenv(name);
     return text != nullptr ? atoll(text) : otherwise;
 }
+
+int64_t simulations() { return from_environment("WEIR_SIMULATIONS", 8 / weir_test::every_nth(4)); }
+int64_t simulations_of_demo() { return std::max<int64_t>(simulations() / 8, 1); }
 
 class Simulation : public support::Service {
   protected:
@@ -253,69 +258,51 @@ TEST_F(Simulation, ASeedRepeatsItsSchedule)
     EXPECT_NE(other, trace_);
 }
 
-TEST_F(Simulation, OfAHybridModel) { play_all("tq", from_environment("WEIR_SIMULATIONS", 8)); }
+TEST_F(Simulation, OfAHybridModel) { play_all("tq", simulations()); }
 
-TEST_F(Simulation, OfAnAttentionModel)
-{
-    play_all("qwen3", from_environment("WEIR_SIMULATIONS", 8));
-}
+TEST_F(Simulation, OfAnAttentionModel) { play_all("qwen3", simulations()); }
 
-TEST_F(Simulation, OfTheDemoModel)
-{
-    play_all("../../../models/weir-demo", from_environment("WEIR_SIMULATIONS", 8) / 8);
-}
+TEST_F(Simulation, OfTheDemoModel) { play_all("../../../models/weir-demo", simulations_of_demo()); }
 
-TEST_F(Simulation, TogetherOfAHybridModel)
-{
-    play_together("tq", from_environment("WEIR_SIMULATIONS", 8));
-}
+TEST_F(Simulation, TogetherOfAHybridModel) { play_together("tq", simulations()); }
 
 TEST_F(Simulation, TogetherOfAHybridModelWithConvolutions)
 {
-    play_together("../families/lfm2", from_environment("WEIR_SIMULATIONS", 8));
+    play_together("../families/lfm2", simulations());
 }
 
 TEST_F(Simulation, OfAHybridModelWithDecaysOfChannels)
 {
-    play_all("../families/kimi-linear", from_environment("WEIR_SIMULATIONS", 8));
+    play_all("../families/kimi-linear", simulations());
 }
 
-TEST_F(Simulation, OfAModelWithWindows)
-{
-    play_all("../families/gemma3", from_environment("WEIR_SIMULATIONS", 8));
-}
+TEST_F(Simulation, OfAModelWithWindows) { play_all("../families/gemma3", simulations()); }
 
 TEST_F(Simulation, TogetherOfAModelWithWindows)
 {
-    play_together("../families/gemma3", from_environment("WEIR_SIMULATIONS", 8));
+    play_together("../families/gemma3", simulations());
 }
 
 TEST_F(Simulation, OfAModelWithADraftHead)
 {
-    play_all("../mtp/chain", from_environment("WEIR_SIMULATIONS", 8));
-    EXPECT_GT(n_accepted_, 100);
+    play_all("../mtp/chain", simulations());
+    EXPECT_GT(n_accepted_, 100 / weir_test::every_nth(4));
 }
 
 TEST_F(Simulation, TogetherOfAModelWithADraftHead)
 {
-    play_together("../mtp/chain", from_environment("WEIR_SIMULATIONS", 8));
-    EXPECT_GT(n_accepted_, 100);
+    play_together("../mtp/chain", simulations());
+    EXPECT_GT(n_accepted_, 100 / weir_test::every_nth(4));
 }
 
 /* Windows of 200 rows, which go to disk. */
-TEST_F(Simulation, TogetherOfAModelWithLongWindows)
-{
-    play_together("wo:200", from_environment("WEIR_SIMULATIONS", 8));
-}
+TEST_F(Simulation, TogetherOfAModelWithLongWindows) { play_together("wo:200", simulations()); }
 
-TEST_F(Simulation, TogetherOfAnAttentionModel)
-{
-    play_together("qwen3", from_environment("WEIR_SIMULATIONS", 8));
-}
+TEST_F(Simulation, TogetherOfAnAttentionModel) { play_together("qwen3", simulations()); }
 
 TEST_F(Simulation, TogetherOfTheDemoModel)
 {
-    play_together("../../../models/weir-demo", from_environment("WEIR_SIMULATIONS", 8) / 8);
+    play_together("../../../models/weir-demo", simulations_of_demo());
 }
 
 } // namespace

@@ -8,6 +8,7 @@
 
 #include "engine/schedule/job.h"
 #include "engine/session/session_store.h"
+#include "tests/every_nth.h"
 #include "tests/unit/kv/read_gate.h"
 #include "tests/unit/schedule/window_rows.h"
 
@@ -370,7 +371,8 @@ TEST_P(WindowDisk, SequencesAreSavedBeforeTheirWindowsGo)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Models, WindowDisk, ::testing::Values("wo:100", "ww:100", "owwo:70"),
+    Models, WindowDisk,
+    ::testing::ValuesIn(weir_test::every_nth({ "wo:100", "ww:100", "owwo:70" }, 3)),
     [](const auto &info) {
         std::string name = info.param;
         std::replace_if(name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
