@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/callers_test.py - callers.py finds what has no caller, and takes no use for a declaration."""
+"""callers.py finds what has no caller, and takes no use for a declaration."""
 import sys
 import unittest
 

@@ -311,7 +311,7 @@ void weir_kv_block_drop(weir_kv_store *store, void *const *pages, int64_t stride
 void weir_kv_release_begin(weir_kv_store *store);
 void weir_kv_release_end(weir_kv_store *store);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
-/* Counts of references changed since opening, one for a joint block: what sharing costs. */
+/* For tests: counts of references changed since opening, one for a joint block. */
 int64_t weir_kv_counted(const weir_kv_store *store);
 /* References except those of table snapshots, which are released on demand (table_snapshot.h), and
  * of moves between tiers, which end. */
