@@ -63,6 +63,7 @@ int weir_run_eval_retrieval(const weir_arguments *arguments);
 int weir_run_eval_perplexity(const weir_arguments *arguments);
 int weir_run_eval_kv_quality(const weir_arguments *arguments);
 int weir_run_eval_state_quality(const weir_arguments *arguments);
+int weir_run_eval_toolcalls(const weir_arguments *arguments);
 
 typedef struct weir_program {
     const weir_command *commands; /* [n_commands] */

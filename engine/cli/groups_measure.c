@@ -196,6 +196,21 @@ static const weir_option constructed_options[] = {
 };
 GROUP(constructed, "Model to write");
 
+static const weir_option toolcalls_options[] = {
+    TEXT(
+        "cases", "FILE",
+        "Answers, one JSON object per line: id, family, template, prompt_end, text, stop; - is "
+        "stdin.",
+        .required = true
+    ),
+    TEXT("tools", "FILE", "The tools that were offered, as in a request. Default: none."),
+    TEXT(
+        "templates", "DIR",
+        "Chat templates, by which formats are detected. Default: by the case's family."
+    ),
+};
+GROUP(toolcalls, "Input");
+
 static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS,
                                                     KEY("log-level", "LEVEL", "log.level") };
 GROUP(tokens_model, "Model");

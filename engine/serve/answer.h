@@ -7,9 +7,8 @@
 #include "engine/schedule/service.h"
 #include "engine/serve/logprobs.h"
 #include "engine/serve/stop.h"
-#include "engine/serve/think.h"
-#include "engine/serve/tool_call.h"
 #include "engine/text/tokenizer.h"
+#include "engine/toolcalls/chat_parser.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,10 +18,8 @@ typedef struct weir_answer {
     const weir_tokenizer *tokenizer;
     weir_detokenizer bytes;
     weir_stop_matcher stop;
-    weir_think_splitter think;
-    weir_tool_parser *tools; /* NULL: tool calls stay text */
-    /* scratch: text of one token; after stop strings; outside of reasoning. */
-    weir_buffer piece, passed, text;
+    weir_chat_parser *parser; /* owned; NULL: all text is content */
+    weir_buffer piece, passed; /* scratch: text of one token; after stop strings */
     weir_buffer content, reasoning; /* produced and not yet taken */
     weir_logprob_list logprobs;
     bool want_logprobs;
@@ -45,6 +42,8 @@ weir_answer_token(weir_answer *answer, const weir_event *event, bool *go_on);
 WEIR_MUST_CHECK weir_status weir_answer_finish(weir_answer *answer, weir_finish finish);
 /* Returns "stop", "length" or "tool_calls". */
 const char *weir_answer_reason(const weir_answer *answer);
+/* The calls so far. */
+const weir_tool_call *weir_answer_calls(const weir_answer *answer, size_t *n);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* engine/serve/chat_prompt.c - from messages and tools to the tokens of a prompt, by the model's
  * chat template. Templates without tool support silently drop tools: tools are then written into
- * the system message and calls into their messages, in the form that tool_call.h parses. */
+ * the system message and calls into their messages, in the form of Hermes. */
 #include <string.h>
 
 #include "engine/base/clock.h"

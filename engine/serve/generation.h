@@ -40,7 +40,7 @@ struct weir_generation {
     char id[48]; /* chatcmpl-... or cmpl-... */
     int64_t created;
     int64_t deadline_ns; /* from the request's arrival on; 0: none */
-    weir_think_state think; /* state at the start of each answer */
+    weir_reasoning_start reasoning; /* at the start of each answer */
     size_t n_prompts, n_choices; /* number of answers: n_prompts * n */
     weir_beginning beginning; /* of all prompts; zero: none */
     weir_own_name own; /* of the request's session, and its salt */

@@ -26,7 +26,7 @@ static weir_status read_chat_prompt(weir_generation *g, weir_api_error *error)
             "reasoning_effort has no effect: the chat template does not read it"
         );
     if (status == WEIR_OK && text.size > 0)
-        g->think = weir_think_start(text.data, text.size, server->thinks);
+        g->reasoning = weir_reasoning_after(text.data, text.size, server->reasons);
     weir_buffer_free(&text);
     return status;
 }
@@ -167,19 +167,18 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
 
 static weir_status make_answers(weir_generation *g)
 {
-    const bool tools = g->request.tools != NULL;
+    const weir_server *const server = g->exchange->server;
+    const weir_chat_parser_options options = { .format = server->format,
+                                               .tools = g->request.tools,
+                                               .one_call = g->request.one_call };
     for (size_t i = 0; i < g->n_choices; i++) {
         weir_answer *const answer = &g->answers[i];
-        answer->tokenizer = g->exchange->server->options.tokenizer;
+        answer->tokenizer = server->options.tokenizer;
         answer->stop.list = &g->request.stop;
         answer->one_call = g->request.one_call;
-        answer->think.state = g->think;
         answer->want_logprobs = g->request.logprobs;
         answer->logprobs.width = (size_t)g->request.n_top_logprobs;
-        if (!tools) continue;
-        answer->tools = weir_memory_take_zero(1, sizeof *answer->tools);
-        if (answer->tools == NULL) return WEIR_ENOMEM;
-        answer->tools->tools = g->request.tools;
+        if (g->request.chat) WEIR_TRY(weir_chat_parser_open(&answer->parser, &options));
     }
     return WEIR_OK;
 }
@@ -190,7 +189,7 @@ static void begin_answers(weir_generation *g)
     for (size_t i = 0; i < g->n_choices; i++) {
         weir_answer *const answer = &g->answers[i];
         const weir_buffer *const echo = &g->prompts[i / (size_t)g->request.n].echo;
-        answer->think.state = g->think;
+        if (answer->parser != NULL) weir_chat_parser_start(answer->parser, g->reasoning);
         if (g->request.echo)
             answer->n_code_points = echo->size > 0 ? weir_code_points(echo->data, echo->size) : 0;
     }
@@ -235,7 +234,7 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     weir_exchange_drop_body(x);
     weir_exchange_warn(x, &g->request.unknown);
     const size_t n_prompts = chat ? 1 : weir_openai_prompt_count(g->request.prompt);
-    g->think = WEIR_THINK_CONTENT;
+    g->reasoning.state = WEIR_THINK_CONTENT;
     g->created = weir_clock_unix_seconds();
     if (g->request.timeout_ns > 0) g->deadline_ns = x->start_ns + g->request.timeout_ns;
     uint64_t random[2] = { 0, 0 };

@@ -23,6 +23,7 @@
 #include "engine/serve/openai_request.h"
 #include "engine/serve/server.h"
 #include "engine/session/state_service.h"
+#include "engine/toolcalls/format.h"
 #include "offload/ledger.h"
 
 typedef struct weir_connection weir_connection;
@@ -366,7 +367,8 @@ struct weir_server {
     atomic_bool draining;
     atomic_size_t body_bytes, n_exchanges;
     weir_workers workers;
-    bool thinks; /* the vocabulary contains <think> */
+    const weir_chat_format *format; /* of tool calls, as the chat template prints them */
+    bool reasons; /* the vocabulary contains a tag of reasoning */
 };
 
 /* Checks a complete head: Host, origin, key, route, length. Fills the error. *must_close: the body,

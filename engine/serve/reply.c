@@ -120,28 +120,57 @@ static void write_reasoning(
     }
 }
 
-/* A call's id is derived from the answer's id, the choice and its number. */
-static void write_calls(
-    weir_json_out *json, const weir_generation *g, size_t choice, size_t from, bool chunk
+/* What the model did not name is derived from the answer's id, the choice and the call's number. */
+static void write_call_head(
+    weir_json_out *json, const weir_generation *g, size_t choice, size_t i,
+    const weir_tool_call *call
 )
 {
-    const weir_tool_parser *const tools = g->answers[choice].tools;
+    char id[80];
+    (void)snprintf(id, sizeof id, "call_%s_%zu_%zu", strchr(g->id, '-') + 1, choice, i);
+    weir_json_put_string(json, "id", call->id != NULL ? call->id : id);
+    weir_json_put_string(json, "type", "function");
+}
+
+static void write_function(weir_json_out *json, const char *name, const char *arguments)
+{
+    weir_json_key(json, "function");
+    weir_json_open(json, '{');
+    if (name != NULL) weir_json_put_string(json, "name", name);
+    weir_json_put_string(json, "arguments", arguments);
+    weir_json_close(json, '}');
+}
+
+static void write_calls(weir_json_out *json, const weir_generation *g, size_t choice)
+{
+    size_t n;
+    const weir_tool_call *const calls = weir_answer_calls(&g->answers[choice], &n);
     weir_json_key(json, "tool_calls");
     weir_json_open(json, '[');
-    for (size_t i = from; i < tools->n_calls; i++) {
-        char id[80];
-        (void)snprintf(id, sizeof id, "call_%s_%zu_%zu", strchr(g->id, '-') + 1, choice, i);
+    for (size_t i = 0; i < n; i++) {
         weir_json_open(json, '{');
-        if (chunk) weir_json_put_integer(json, "index", (int64_t)i);
-        weir_json_put_string(json, "id", id);
-        weir_json_put_string(json, "type", "function");
-        weir_json_key(json, "function");
-        weir_json_open(json, '{');
-        weir_json_put_string(json, "name", tools->call[i].name);
-        weir_json_put_string(json, "arguments", tools->call[i].arguments);
-        weir_json_close(json, '}');
+        write_call_head(json, g, choice, i, &calls[i]);
+        write_function(json, calls[i].name, calls[i].arguments);
         weir_json_close(json, '}');
     }
+    weir_json_close(json, ']');
+}
+
+/* A stream sends id and name of a call first, then its arguments. */
+static void write_call_delta(
+    weir_json_out *json, const weir_generation *g, size_t choice, bool arguments
+)
+{
+    size_t n;
+    const size_t i = g->answers[choice].n_calls_sent;
+    const weir_tool_call *const call = &weir_answer_calls(&g->answers[choice], &n)[i];
+    weir_json_key(json, "tool_calls");
+    weir_json_open(json, '[');
+    weir_json_open(json, '{');
+    weir_json_put_integer(json, "index", (int64_t)i);
+    if (!arguments) write_call_head(json, g, choice, i, call);
+    write_function(json, arguments ? NULL : call->name, arguments ? call->arguments : "");
+    weir_json_close(json, '}');
     weir_json_close(json, ']');
 }
 
@@ -214,19 +243,20 @@ static void write_finish(weir_json_out *json, const char *reason)
 static void write_message(weir_json_out *json, const weir_generation *g, size_t choice)
 {
     const weir_answer *const answer = &g->answers[choice];
-    const bool calls = answer->tools != NULL && answer->tools->n_calls > 0;
+    size_t n_calls;
+    (void)weir_answer_calls(answer, &n_calls);
     weir_json_key(json, "message");
     weir_json_open(json, '{');
     weir_json_put_string(json, "role", "assistant");
     weir_json_key(json, "content");
-    if (calls && answer->content.size == 0)
+    if (n_calls > 0 && answer->content.size == 0)
         weir_json_null(json);
     else
         weir_json_bytes(json, text_of(&answer->content), answer->content.size);
     weir_json_key(json, "refusal");
     weir_json_null(json);
     if (answer->reasoning.size > 0) write_reasoning(json, g, &answer->reasoning);
-    if (calls) write_calls(json, g, choice, 0, false);
+    if (n_calls > 0) write_calls(json, g, choice);
     weir_json_close(json, '}');
 }
 
@@ -276,7 +306,14 @@ weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
 
 /* ---- stream chunks --------------------------------------------------------------------------- */
 
-typedef enum chunk { CHUNK_ROLE, CHUNK_REASONING, CHUNK_CONTENT, CHUNK_CALLS, CHUNK_FINISH } chunk;
+typedef enum chunk {
+    CHUNK_ROLE,
+    CHUNK_REASONING,
+    CHUNK_CONTENT,
+    CHUNK_CALL,
+    CHUNK_ARGUMENTS,
+    CHUNK_FINISH
+} chunk;
 
 static void write_delta(weir_json_out *json, const weir_generation *g, size_t choice, chunk kind)
 {
@@ -293,7 +330,8 @@ static void write_delta(weir_json_out *json, const weir_generation *g, size_t ch
         weir_json_key(json, "content");
         weir_json_bytes(json, text_of(&answer->content), answer->content.size);
         break;
-    case CHUNK_CALLS: write_calls(json, g, choice, answer->n_calls_sent, true); break;
+    case CHUNK_CALL:
+    case CHUNK_ARGUMENTS: write_call_delta(json, g, choice, kind == CHUNK_ARGUMENTS); break;
     case CHUNK_FINISH: break;
     }
     weir_json_close(json, '}');
@@ -372,9 +410,11 @@ static weir_status write_choice(weir_buffer *out, weir_generation *g, size_t cho
         WEIR_TRY(write_chunk(out, g, choice, CHUNK_CONTENT));
         weir_buffer_clear(&answer->content);
     }
-    if (answer->tools != NULL && answer->n_calls_sent < answer->tools->n_calls) {
-        WEIR_TRY(write_chunk(out, g, choice, CHUNK_CALLS));
-        answer->n_calls_sent = answer->tools->n_calls;
+    size_t n_calls;
+    (void)weir_answer_calls(answer, &n_calls);
+    for (; answer->n_calls_sent < n_calls; answer->n_calls_sent++) {
+        WEIR_TRY(write_chunk(out, g, choice, CHUNK_CALL));
+        WEIR_TRY(write_chunk(out, g, choice, CHUNK_ARGUMENTS));
     }
     if (answer->finish == WEIR_FINISH_NONE) return WEIR_OK;
     answer->finish_sent = true;

@@ -11,6 +11,8 @@
 #include "engine/base/log.h"
 #include "engine/base/processors.h"
 #include "engine/serve/internal.h"
+#include "engine/toolcalls/detect.h"
+#include "engine/toolcalls/reasoning.h"
 
 static void fill_defaults(weir_server_options *o)
 {
@@ -124,6 +126,30 @@ static weir_status open_socket(weir_server *server, weir_error *error)
     return WEIR_OK;
 }
 
+static bool has_reasoning_tag(const weir_tokenizer *tokenizer)
+{
+    for (int i = 0; weir_reasoning_tag(i) != NULL; i++) {
+        const char *const tag = weir_reasoning_tag(i);
+        if (weir_tokenizer_find(tokenizer, tag, strcspn(tag, ">]") + 1) >= 0) return true;
+    }
+    return false;
+}
+
+/* Templates without tools get them as text, which asks for calls in the form of Hermes. */
+static weir_status find_format(weir_server *server, weir_error *error)
+{
+    const weir_server_options *const options = &server->options;
+    weir_status status = WEIR_OK;
+    if (options->chat != NULL)
+        status = weir_chat_format_detect(
+            &server->format, options->chat, weir_tokenizer_bos_text(options->tokenizer),
+            weir_tokenizer_eos_text(options->tokenizer)
+        );
+    if (server->format == NULL) server->format = weir_chat_format_find("hermes");
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_error_set(error, status, "no memory for the chat template");
+}
+
 weir_status weir_server_open(
     weir_server **out, const weir_server_options *options, weir_error *error
 )
@@ -150,8 +176,8 @@ weir_status weir_server_open(
                                             .has_seed = options->has_seed,
                                             .max_tokens = options->max_tokens,
                                             .truncate_middle = options->truncate_middle };
-    server->thinks = weir_tokenizer_find(options->tokenizer, "<think>", 7) >= 0;
-    weir_status status = WEIR_OK;
+    server->reasons = has_reasoning_tag(options->tokenizer);
+    weir_status status = find_format(server, error);
     for (size_t i = 0; i < options->n_keys && status == WEIR_OK; i++)
         status =
             weir_access_add(&server->access, options->keys[i], strlen(options->keys[i]), error);

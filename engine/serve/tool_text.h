@@ -1,5 +1,5 @@
 /* engine/serve/tool_text.h - tools and earlier calls as plain text, for chat templates without tool
- * support: in the form of Qwen's templates, which tool_call.h parses. */
+ * support: in the form of Qwen's templates, which engine/toolcalls reads. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

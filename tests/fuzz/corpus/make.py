@@ -4,6 +4,7 @@ Run in this folder.
 
 import json
 
+import answers
 import hubs
 import load_replies
 import states
@@ -274,6 +275,7 @@ write(
     ).encode(),
 )
 
+answers.write_all()
 hubs.write_all()
 load_replies.write_all()
 states.write_all()

@@ -62,6 +62,7 @@ int weir_run_eval_retrieval(const weir_arguments *arguments) { return note_run(a
 int weir_run_eval_perplexity(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_kv_quality(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_state_quality(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_eval_toolcalls(const weir_arguments *arguments) { return note_run(arguments); }
 }
 
 namespace {

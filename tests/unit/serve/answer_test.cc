@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/memory.h"
 #include "engine/serve/answer.h"
 
 namespace {
@@ -23,12 +22,12 @@ class Answer : public testing::Test {
         ) << error.text;
         answer_.tokenizer = tokenizer_;
         answer_.stop.list = &stop_;
-        answer_.think.state = WEIR_THINK_CONTENT;
         answer_.logprobs.width = 2;
     }
     void TearDown() override
     {
         weir_answer_free(&answer_);
+        json_decref(tools_);
         weir_tokenizer_close(tokenizer_);
     }
 
@@ -80,7 +79,25 @@ class Answer : public testing::Test {
         );
     }
 
+    /* Calls are of Hermes' form. */
+    void open_parser(weir_reasoning_state state, bool one_call = false)
+    {
+        weir_chat_parser_options options = {};
+        options.format = weir_chat_format_find("hermes");
+        options.tools = tools_ = json_array();
+        options.one_call = one_call;
+        options.start.state = state;
+        ASSERT_EQ(WEIR_OK, weir_chat_parser_open(&answer_.parser, &options));
+    }
+    std::vector<weir_tool_call> calls() const
+    {
+        size_t n;
+        const weir_tool_call *const list = weir_answer_calls(&answer_, &n);
+        return std::vector<weir_tool_call>(list, list + n);
+    }
+
     weir_tokenizer *tokenizer_ = nullptr;
+    json_t *tools_ = nullptr;
     weir_stop_list stop_ = {};
     weir_answer answer_ = {};
 };
@@ -134,30 +151,43 @@ TEST_F(Answer, ControlTokensHaveNoText)
 
 TEST_F(Answer, ReasoningAndToolCalls)
 {
-    answer_.think.state = WEIR_THINK_INSIDE;
-    answer_.tools =
-        static_cast<weir_tool_parser *>(weir_memory_take_zero(1, sizeof *answer_.tools));
+    open_parser(WEIR_THINK_INSIDE);
     push_all("hm\n</think>\n\nWait. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
              "1}}\n</tool_call>");
     ASSERT_EQ(WEIR_OK, weir_answer_finish(&answer_, WEIR_FINISH_STOP));
-    EXPECT_EQ("hm\n", reasoning());
-    EXPECT_EQ("Wait. ", content());
-    ASSERT_EQ(1u, answer_.tools->n_calls);
-    EXPECT_STREQ("f", answer_.tools->call[0].name);
-    EXPECT_STREQ("{\"a\":1}", answer_.tools->call[0].arguments);
+    EXPECT_EQ("hm", reasoning());
+    EXPECT_EQ("Wait.", content());
+    ASSERT_EQ(1u, calls().size());
+    EXPECT_STREQ("f", calls()[0].name);
+    EXPECT_STREQ("{\"a\": 1}", calls()[0].arguments);
     EXPECT_STREQ("tool_calls", weir_answer_reason(&answer_));
     EXPECT_GT(answer_.n_reasoning_tokens, 0);
     EXPECT_LT(answer_.n_reasoning_tokens, answer_.n_tokens);
 }
 
+TEST_F(Answer, ControlTokensOfTheMarkupAreText)
+{
+    /* Qwen's vocabulary has the tags of Hermes as ordinary tokens: the format's tag is another. */
+    weir_chat_format format = *weir_chat_format_find("hermes");
+    format.opener[0].text = "<|im_start|>";
+    weir_chat_parser_options options = {};
+    options.format = &format;
+    options.tools = tools_ = json_array();
+    options.start.state = WEIR_THINK_CONTENT;
+    ASSERT_EQ(WEIR_OK, weir_chat_parser_open(&answer_.parser, &options));
+    push_all("a<|im_end|><|im_start|>{\"name\": \"f\"}</tool_call><|im_start|>");
+    ASSERT_EQ(WEIR_OK, weir_answer_finish(&answer_, WEIR_FINISH_STOP));
+    EXPECT_EQ(1u, calls().size());
+    EXPECT_EQ("a<|im_start|>", content());
+}
+
 TEST_F(Answer, OneCallEndsTheChoice)
 {
     const std::string call = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
-    answer_.tools =
-        static_cast<weir_tool_parser *>(weir_memory_take_zero(1, sizeof *answer_.tools));
+    open_parser(WEIR_THINK_CONTENT, true);
     answer_.one_call = true;
     push_all("text " + call + call);
-    EXPECT_EQ(1u, answer_.tools->n_calls) << "no token was taken after its end";
+    EXPECT_EQ(1u, calls().size()) << "no token was taken after its end";
     ASSERT_EQ(WEIR_OK, weir_answer_finish(&answer_, WEIR_FINISH_STOP));
     EXPECT_STREQ("tool_calls", weir_answer_reason(&answer_));
 }

@@ -1,4 +1,4 @@
-// Metrics text, API keys and hosts, tool calls.
+// Metrics text, API keys and hosts.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,7 +9,6 @@
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
 #include "engine/serve/metrics.h"
-#include "engine/serve/tool_call.h"
 
 namespace {
 
@@ -224,89 +223,6 @@ TEST(Access, Sha256OfTheStandard)
         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
         hex(weir_sha256_of(million.data(), million.size()))
     );
-}
-
-struct Parsed {
-    std::string content;
-    std::vector<std::pair<std::string, std::string>> calls;
-};
-
-Parsed parse(const std::string &text, size_t n, const char *tools_text = "[]")
-{
-    json_t *const tools = json_loads(tools_text, 0, nullptr);
-    weir_tool_parser parser = {};
-    weir_buffer content = {};
-    parser.tools = tools;
-    for (size_t i = 0; i < text.size(); i += n)
-        EXPECT_EQ(
-            WEIR_OK,
-            weir_tool_push(&parser, &content, text.data() + i, std::min(n, text.size() - i))
-        );
-    EXPECT_EQ(WEIR_OK, weir_tool_finish(&parser, &content));
-    Parsed result;
-    result.content.assign(content.data != nullptr ? content.data : "", content.size);
-    for (size_t i = 0; i < parser.n_calls; i++)
-        result.calls.emplace_back(parser.call[i].name, parser.call[i].arguments);
-    weir_tool_parser_free(&parser);
-    weir_buffer_free(&content);
-    json_decref(tools);
-    return result;
-}
-
-TEST(ToolCall, JsonForm)
-{
-    const std::string text =
-        "Let me see. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": "
-        "\"x\"}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>";
-    for (size_t n = 1; n <= text.size(); n++) {
-        const Parsed p = parse(text, n);
-        EXPECT_EQ("Let me see. ", p.content) << n;
-        ASSERT_EQ(2u, p.calls.size()) << n;
-        EXPECT_EQ("f", p.calls[0].first);
-        EXPECT_EQ("{\"a\":1,\"b\":\"x\"}", p.calls[0].second);
-        EXPECT_EQ("{}", p.calls[1].second);
-    }
-}
-
-TEST(ToolCall, XmlFormUsesTheDeclaredTypes)
-{
-    const char *const tools =
-        R"([{"type":"function","function":{"name":"find",)"
-        R"("parameters":{"properties":{"zip":{"type":"string"},"limit":{"type":"integer"}}}}}])";
-    const std::string text =
-        "<tool_call>\n<function=find>\n<parameter=zip>\n01234\n</"
-        "parameter>\n<parameter=limit>\n5\n</parameter>\n"
-        "<parameter=note>\ntwo\nlines < 3\n</parameter>\n</function>\n</tool_call>";
-    for (size_t n = 1; n <= text.size(); n += 3) {
-        const Parsed p = parse(text, n, tools);
-        EXPECT_EQ("", p.content);
-        ASSERT_EQ(1u, p.calls.size()) << n;
-        EXPECT_EQ("find", p.calls[0].first);
-        EXPECT_EQ(
-            "{\"zip\":\"01234\",\"limit\":5,\"note\":\"two\\nlines < 3\"}", p.calls[0].second
-        );
-    }
-}
-
-TEST(ToolCall, WhatIsNoCallStaysText)
-{
-    for (const char *text :
-         { "a <tool_cal b", "<tool_call>nonsense</tool_call>",
-           "<tool_call>{\"name\":5}</tool_call>", "<tool_call>{\"arguments\":{}}</tool_call>",
-           "<tool_call><function=></function></tool_call>", "x <tool_call>{\"name\":\"f\"",
-           "<tool_call></tool_call>", "< > <tool_call" })
-        for (size_t n = 1; n <= 5; n++) {
-            const Parsed p = parse(text, n);
-            EXPECT_EQ(text, p.content);
-            EXPECT_TRUE(p.calls.empty()) << text;
-        }
-}
-
-TEST(ToolCall, BlockCutByTheEndOfTheTurn)
-{
-    const Parsed p = parse("<tool_call>{\"name\":\"f\",\"arguments\":{}}", 4);
-    EXPECT_EQ("", p.content);
-    EXPECT_EQ(1u, p.calls.size());
 }
 
 } // namespace

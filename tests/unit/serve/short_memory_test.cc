@@ -6,7 +6,7 @@
 #include "engine/base/heap.h"
 #include "engine/formats/json.h"
 #include "engine/serve/openai_request.h"
-#include "engine/serve/tool_call.h"
+#include "engine/toolcalls/chat_parser.h"
 
 namespace {
 
@@ -94,25 +94,36 @@ TEST_F(ShortMemory, OfARequest)
 TEST_F(ShortMemory, OfAnAnswersToolCalls)
 {
     const std::string text =
-        "a<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":[1,{\"b\":\"\\u0041\"}]}}</tool_call>"
-        "<tool_call><function=g><parameter=x>{\"y\":[1,2]}</parameter><parameter=z>text"
+        "<think>hm</think>a "
+        "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":[1,{\"b\":\"\\u0041\"}]}}"
+        "</tool_call><tool_call><function=g><parameter=x>{\"y\":[1,2]}</parameter><parameter=z>text"
         "</parameter></function></tool_call>b<tool_call>{no call}</tool_call>";
+    weir_chat_parser_options options = {};
+    options.format = weir_chat_format_find("hermes");
+    options.tools = json_array();
     const int refused = sweep([&] {
-        weir_tool_parser parser = {};
-        weir_buffer content = {};
-        weir_status status = weir_tool_push(&parser, &content, text.data(), text.size());
-        if (status == WEIR_OK) status = weir_tool_finish(&parser, &content);
+        weir_chat_parser *parser = nullptr;
+        weir_buffer content = {}, reasoning = {};
+        weir_status status = weir_chat_parser_open(&parser, &options);
+        if (status == WEIR_OK)
+            status = weir_chat_parser_push(parser, &content, &reasoning, text.data(), text.size());
+        if (status == WEIR_OK) status = weir_chat_parser_finish(parser, &content, &reasoning);
         if (status == WEIR_OK) {
-            EXPECT_EQ(parser.n_calls, 2u);
-            EXPECT_STREQ(parser.call[0].arguments, "{\"a\":[1,{\"b\":\"A\"}]}");
-            EXPECT_STREQ(parser.call[1].arguments, "{\"x\":{\"y\":[1,2]},\"z\":\"text\"}");
+            size_t n;
+            const weir_tool_call *const calls = weir_chat_parser_calls(parser, &n);
+            EXPECT_EQ(n, 2u);
+            EXPECT_STREQ(calls[0].arguments, "{\"a\":[1,{\"b\":\"\\u0041\"}]}");
+            EXPECT_STREQ(calls[1].arguments, "{\"x\": {\"y\":[1,2]}, \"z\": \"text\"}");
             EXPECT_STREQ(content.data, "ab<tool_call>{no call}</tool_call>");
+            EXPECT_STREQ(reasoning.data, "hm");
         }
-        weir_tool_parser_free(&parser);
+        weir_chat_parser_close(parser);
         weir_buffer_free(&content);
+        weir_buffer_free(&reasoning);
         return status;
     });
-    EXPECT_GT(refused, 30);
+    json_decref(const_cast<json_t *>(options.tools));
+    EXPECT_GT(refused, 10);
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// Stop strings and the reasoning split: the result may not depend on how the text is cut into
+// Stop strings: the result may not depend on how the text is cut into
 // pieces.
 #include <gtest/gtest.h>
 
@@ -9,7 +9,6 @@
 
 #include "engine/base/memory.h"
 #include "engine/serve/stop.h"
-#include "engine/serve/think.h"
 
 namespace {
 
@@ -109,77 +108,6 @@ TEST(Stop, BytesAreBytes)
     const std::string nul("\0x", 2), text("ab\0xcd", 6);
     EXPECT_EQ((Stopped{ "ab", true }), run_stop({ nul }, cut(text, 1)));
     EXPECT_EQ((Stopped{ "caf", true }), run_stop({ "\xc3\xa9" }, { "caf\xc3", "\xa9!" }));
-}
-
-struct Split {
-    std::string content, reasoning;
-    bool operator==(const Split &other) const
-    {
-        return content == other.content && reasoning == other.reasoning;
-    }
-};
-
-Split run_think(weir_think_state start, const std::vector<std::string> &pieces)
-{
-    weir_think_splitter splitter = {};
-    weir_buffer content = {}, reasoning = {};
-    splitter.state = start;
-    for (const std::string &piece : pieces)
-        EXPECT_EQ(
-            WEIR_OK, weir_think_push(&splitter, &content, &reasoning, piece.data(), piece.size())
-        );
-    EXPECT_EQ(WEIR_OK, weir_think_finish(&splitter, &content, &reasoning));
-    const Split result = { std::string(content.data != nullptr ? content.data : ""),
-                           std::string(reasoning.data != nullptr ? reasoning.data : "") };
-    weir_buffer_free(&splitter.held);
-    weir_buffer_free(&content);
-    weir_buffer_free(&reasoning);
-    return result;
-}
-
-TEST(Think, SplitsHoweverTheTextIsCut)
-{
-    const std::string text = "\n<think>\nhm, a < b</thin\n</think>\n\nSo: <think> is text.";
-    for (size_t n = 1; n <= text.size(); n++)
-        EXPECT_EQ(
-            (Split{ "So: <think> is text.", "\nhm, a < b</thin\n" }),
-            run_think(WEIR_THINK_MAYBE, cut(text, n))
-        ) << n;
-}
-
-TEST(Think, BlockOpenedByTheTemplate)
-{
-    for (size_t n = 1; n <= 20; n++) {
-        EXPECT_EQ((Split{ "b", "a" }), run_think(WEIR_THINK_INSIDE, cut("a</think>\n\nb", n))) << n;
-        EXPECT_EQ(
-            (Split{ "", "never closed</th" }),
-            run_think(WEIR_THINK_INSIDE, cut("never closed</th", n))
-        ) << n;
-    }
-}
-
-TEST(Think, ContentStaysAsItIs)
-{
-    for (size_t n = 1; n <= 12; n++) {
-        EXPECT_EQ((Split{ " <thin air>", "" }), run_think(WEIR_THINK_MAYBE, cut(" <thin air>", n)))
-            << n;
-        EXPECT_EQ((Split{ "  \n", "" }), run_think(WEIR_THINK_MAYBE, cut("  \n", n))) << n;
-        EXPECT_EQ(
-            (Split{ "<think>x</think>", "" }),
-            run_think(WEIR_THINK_CONTENT, cut("<think>x</think>", n))
-        ) << n;
-    }
-}
-
-TEST(Think, StartFollowsFromThePrompt)
-{
-    const std::string closed = "<|im_start|>assistant\n<think>\n\n</think>\n\n",
-                      open = "<|im_start|>assistant\n<think>\n", plain = "<|im_start|>assistant\n";
-    EXPECT_EQ(WEIR_THINK_CONTENT, weir_think_start(closed.data(), closed.size(), true));
-    EXPECT_EQ(WEIR_THINK_INSIDE, weir_think_start(open.data(), open.size(), true));
-    EXPECT_EQ(WEIR_THINK_MAYBE, weir_think_start(plain.data(), plain.size(), true));
-    EXPECT_EQ(WEIR_THINK_CONTENT, weir_think_start(plain.data(), plain.size(), false));
-    EXPECT_EQ(WEIR_THINK_CONTENT, weir_think_start("", 0, false));
 }
 
 } // namespace
