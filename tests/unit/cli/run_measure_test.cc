@@ -23,6 +23,39 @@ TEST(Url, PutsBracketsAroundIPv6)
     EXPECT_STREQ(url, "http://localhost:1");
 }
 
+TEST_F(Commands, ToolCallsOfAnswers)
+{
+    const std::string text = R"("text": "<tool_call>{\"name\": \"f\"}</tool_call>")",
+                      known = R"({"id": "a", "family": "qwen3", "stop": "stop", )" + text + "}\n",
+                      unknown = R"({"id": "b", "family": "x", "stop": "length", )" + text + "}\n",
+                      templated = R"({"id": "c", "family": "x", "stop": "length", "template": )"
+                                  R"("t.jinja", )" +
+                                  text + "}\n";
+    const auto eval = [&](const std::string &cases, std::vector<std::string> more = {}) {
+        std::vector<std::string> words = { "eval", "toolcalls", "--cases", put("cases", cases) };
+        words.insert(words.end(), more.begin(), more.end());
+        return run(words);
+    };
+    put("t.jinja", "{% for m in messages %}{% for c in m.tool_calls or [] %}<tool_call>{\"name\": "
+                   "\"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}"
+                   "</tool_call>{% endfor %}{% endfor %}");
+    const Outcome o = eval(known + "\n" + unknown);
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.out, "a (hermes): tool_calls f {}\nb: no format of this family is known\n");
+    const Outcome json = eval(templated, { "--templates", folder_, "--json" });
+    EXPECT_EQ(json.code, 0) << json.err;
+    for (const char *part : { R"("format":"hermes")", R"("finish_reason":"length")",
+                              R"({"tool_calls":[{"index":0,"id":"call_0")" })
+        EXPECT_SAYS(json.out, part);
+    const Outcome bad = eval("{\"id\": 1}");
+    EXPECT_EQ(bad.code, 1);
+    EXPECT_SAYS(bad.err, "a case needs \"id\", \"text\" and \"stop\"");
+    EXPECT_SAYS(eval("{").err, "line 1");
+    EXPECT_EQ(eval(known, { "--tools", path("none") }).code, 1);
+    put("t.jinja", "{% if %}");
+    EXPECT_SAYS(eval(templated, { "--templates", folder_ }).err, "t.jinja");
+}
+
 TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
 {
     std::string text;
