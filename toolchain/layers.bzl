@@ -8,6 +8,7 @@ _LAYERS = [
     ["offload"],
     [
         "engine/config",
+        "engine/constrain",
         "engine/formats",
         "engine/sample",
         "engine/text",
