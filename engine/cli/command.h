@@ -58,6 +58,7 @@ int weir_run_calibrate(const weir_arguments *arguments);
 int weir_run_eval_constructed(const weir_arguments *arguments);
 int weir_run_eval_generate(const weir_arguments *arguments);
 int weir_run_eval_matrix(const weir_arguments *arguments);
+int weir_run_eval_structured(const weir_arguments *arguments);
 int weir_run_eval_policies(const weir_arguments *arguments);
 int weir_run_eval_retrieval(const weir_arguments *arguments);
 int weir_run_eval_perplexity(const weir_arguments *arguments);

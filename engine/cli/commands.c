@@ -244,6 +244,13 @@ static const weir_command commands[] = {
       .run = weir_run_eval_policies,
       .summary = "Lists the KV policies: what each keeps, and its options with their defaults.",
       .groups = { NULL } },
+    { .name = "eval structured",
+      .usage = "--cases FILE [options]",
+      .run = weir_run_eval_structured,
+      .summary = "Compiles schemas, regular expressions, choices and grammars, and says where "
+                 "texts become impossible under them.",
+      .details = "Prints one line of JSON for each case, with --json, else one line of text.",
+      .groups = { &weir_group_structured, &weir_group_json } },
     { .name = "eval toolcalls",
       .usage = "--cases FILE [options]",
       .run = weir_run_eval_toolcalls,

@@ -69,4 +69,4 @@ extern const weir_option_group weir_group_report, weir_group_logits, weir_group_
     weir_group_load, weir_group_experts, weir_group_experts_trace, weir_group_planned_experts,
     weir_group_calibrate, weir_group_retrieval, weir_group_items, weir_group_constructed,
     weir_group_toolcalls, weir_group_tokens_model, weir_group_matrix, weir_group_perplexity,
-    weir_group_kv_quality, weir_group_state_quality;
+    weir_group_kv_quality, weir_group_state_quality, weir_group_structured;

@@ -159,6 +159,15 @@ static const weir_option retrieval_options[] = {
 };
 GROUP(retrieval, "Input and output");
 
+static const weir_option structured_options[] = {
+    TEXT(
+        "cases", "FILE", "Cases, one JSON object per line, as in tests/structured; - is stdin.",
+        .required = true
+    ),
+    TEXT("filter", "TEXT", "Only the cases whose line holds TEXT."),
+};
+GROUP(structured, "Input and output");
+
 static const weir_option items_options[] = {
     TEXT(
         "task", "NAME",
