@@ -12,6 +12,7 @@ const weir_grammar_limits weir_grammar_default_limits = {
     .rules = 1 << 16,
     .cache_bytes = 32 << 20,
     .depth = 1024,
+    .white_space = 160,
     .steps = 50 * 1000 * 1000,
 };
 
@@ -134,14 +135,15 @@ static void free_grammar(weir_grammar *grammar)
 {
     weir_parser_free(&grammar->parser);
     weir_rules_free(&grammar->rules);
+    weir_token_trie_close(grammar->trie);
     pthread_mutex_destroy(&grammar->lock);
     weir_memory_give(grammar);
 }
 
 weir_status weir_grammar_compile(
-    weir_grammar **out, weir_grammar_kind kind, const char *text, size_t n,
-    const weir_token_trie *trie, const weir_grammar_limits *limits, weir_memory_tracker *tracker,
-    weir_grammar_fault *fault, weir_error *error
+    weir_grammar **out, weir_grammar_kind kind, const char *text, size_t n, weir_token_trie *trie,
+    const weir_grammar_limits *limits, weir_memory_tracker *tracker, weir_grammar_fault *fault,
+    weir_error *error
 )
 {
     WEIR_ASSERT(kind < WEIR_GRAMMAR_COUNT);
@@ -158,6 +160,7 @@ weir_status weir_grammar_compile(
     grammar->limits = limits != NULL ? *limits : weir_grammar_default_limits;
     grammar->tracker = tracker;
     grammar->trie = trie;
+    if (trie != NULL) weir_token_trie_retain(trie);
     pthread_mutex_init(&grammar->lock, NULL);
     weir_compiler compiler = { .rules = &grammar->rules,
                                .limits = &grammar->limits,

@@ -32,7 +32,8 @@ WEIR_MUST_CHECK weir_status weir_token_trie_open(
     weir_token_trie **out, const weir_token_bytes *tokens, size_t n_tokens, const int32_t *end_ids,
     size_t n_end_ids, weir_error *error
 );
-void weir_token_trie_close(weir_token_trie *trie); /* NULL-safe */
+/* Grammars that were compiled with it keep it. NULL-safe. */
+void weir_token_trie_close(weir_token_trie *trie);
 size_t weir_token_trie_size(const weir_token_trie *trie); /* ids are 0 .. size-1 */
 size_t weir_token_trie_words(const weir_token_trie *trie); /* 64-bit words of a mask */
 bool weir_token_trie_is_end(const weir_token_trie *trie, int32_t id);
@@ -53,6 +54,7 @@ typedef struct weir_grammar_limits {
     size_t rules;
     size_t cache_bytes; /* automaton states and masks that are kept; more are computed again */
     size_t depth; /* of nested values in an answer: deeper ones are not allowed */
+    size_t white_space; /* bytes of it in one place of an answer in JSON */
     size_t steps; /* automaton steps of one call */
 } weir_grammar_limits;
 extern const weir_grammar_limits weir_grammar_default_limits;
@@ -66,7 +68,7 @@ typedef struct weir_grammar_fault {
 typedef struct weir_grammar weir_grammar;
 
 /* Compiles a grammar.
- * trie   : may be NULL (no masks); otherwise it must outlive the grammar
+ * trie   : may be NULL (no masks); otherwise the grammar retains it
  * limits : NULL: the default limits
  * tracker: may be NULL (not charged); else outlives the grammar and is charged for it, for its
  *          cache, and for its states
@@ -75,9 +77,9 @@ typedef struct weir_grammar weir_grammar;
  * errors : EFORMAT: malformed; EUNSUPPORTED: a keyword that is not supported, nothing satisfies
  *          it, too large; ENOMEM */
 WEIR_MUST_CHECK weir_status weir_grammar_compile(
-    weir_grammar **out, weir_grammar_kind kind, const char *text, size_t n,
-    const weir_token_trie *trie, const weir_grammar_limits *limits, weir_memory_tracker *tracker,
-    weir_grammar_fault *fault, weir_error *error
+    weir_grammar **out, weir_grammar_kind kind, const char *text, size_t n, weir_token_trie *trie,
+    const weir_grammar_limits *limits, weir_memory_tracker *tracker, weir_grammar_fault *fault,
+    weir_error *error
 );
 /* Grammars are shared: any thread may use one; calls on it and on its states wait for each other.
  * A state retains its grammar. */

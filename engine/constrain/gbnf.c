@@ -313,6 +313,8 @@ static weir_status parse_rules(gbnf *g)
         if (!skip(g, "::=")) return malformed(g, "::= is expected");
         weir_regex *body;
         WEIR_TRY(parse_either(g, &body, false));
+        if (body->child->next == NULL && body->child->child == NULL)
+            return malformed(g, "the rule is empty: write \"\" for no text");
         skip_space(g, false);
         if (g->at < g->n && g->text[g->at] != '\n' && g->text[g->at] != '\r') {
             return malformed(g, "the end of the line is expected");

@@ -11,7 +11,7 @@ struct weir_grammar {
     weir_grammar_kind kind;
     weir_grammar_limits limits;
     weir_memory_tracker *tracker;
-    const weir_token_trie *trie;
+    weir_token_trie *trie; /* retained, may be NULL */
     weir_rules rules; /* does not change after compile */
     uint32_t root;
     weir_parser parser;

@@ -5,9 +5,6 @@
 #include "engine/constrain/decimal.h"
 #include "engine/constrain/schema.h"
 
-/* Bytes of white space that are allowed in one place: no answer stays in it for ever. */
-enum { WHITE_SPACE = 160 };
-
 static unsigned type_bits(const weir_tree *type)
 {
     static const struct {
@@ -111,7 +108,7 @@ uint32_t weir_schema_white(weir_schema *s, uint32_t next)
         if (s->white == UINT32_MAX) return 0;
         uint32_t at = weir_nfa_accept(nfa);
         const uint32_t end = at;
-        for (int i = 0; i < WHITE_SPACE; i++) {
+        for (size_t i = 0; i < s->compiler->limits->white_space; i++) {
             const uint32_t space = weir_nfa_byte(nfa, ' ', ' ', at);
             const uint32_t lines = weir_nfa_split(
                 nfa, weir_nfa_byte(nfa, '\t', '\n', at), weir_nfa_byte(nfa, '\r', '\r', at)

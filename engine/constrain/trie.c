@@ -213,6 +213,7 @@ weir_status weir_token_trie_open(
     if (trie == NULL) {
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the vocabulary's trie");
     }
+    trie->references = 1;
     trie->n_tokens = n_tokens;
     trie->n_end_ids = n_end_ids;
     weir_status status = copy_tokens(trie, tokens, end_ids, error);
@@ -225,9 +226,15 @@ weir_status weir_token_trie_open(
     return WEIR_OK;
 }
 
+void weir_token_trie_retain(weir_token_trie *trie)
+{
+    __atomic_fetch_add(&trie->references, 1, __ATOMIC_RELAXED);
+}
+
 void weir_token_trie_close(weir_token_trie *trie)
 {
     if (trie == NULL) return;
+    if (__atomic_sub_fetch(&trie->references, 1, __ATOMIC_ACQ_REL) > 0) return;
     weir_memory_give((void *)trie->all.nodes);
     weir_memory_give((void *)trie->all.ids);
     weir_memory_give((void *)trie->others.nodes);

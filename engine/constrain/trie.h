@@ -34,6 +34,7 @@ struct weir_token_trie {
     const weir_token_bytes *tokens; /* owned with their bytes, [n_tokens] */
     char *bytes; /* owned */
     size_t n_tokens, n_end_ids;
+    int references; /* atomic: its owner's and those of grammars */
     uint32_t longest; /* token, in bytes */
 };
 
@@ -42,5 +43,6 @@ typedef struct weir_text_token {
     int32_t id;
 } weir_text_token;
 
+void weir_token_trie_retain(weir_token_trie *trie);
 /* Adds the text tokens of at most `n_chars` characters to a mask. */
 void weir_token_trie_text(const weir_token_trie *trie, uint64_t n_chars, uint64_t *mask);

@@ -186,6 +186,18 @@ void weir_process_ban(weir_sampler_scratch *s, const int32_t *ids, size_t n_ids)
     s->has_max = false;
 }
 
+/* Most words of a mask are 0 or all ones. */
+void weir_process_allow(weir_sampler_scratch *s, const uint64_t *allowed)
+{
+    for (size_t first = 0; first < s->n; first += 64) {
+        const uint64_t word = allowed[first / 64];
+        const size_t n = s->n - first < 64 ? s->n - first : 64;
+        for (size_t i = 0; word != UINT64_MAX && i < n; i++)
+            if ((word >> i & 1) == 0) s->logits[first + i] = -INFINITY;
+    }
+    s->has_max = false;
+}
+
 /* Shifting by the best logit changes no probability, and with a tiny temperature the others become
  * -inf instead of several becoming +inf. */
 void weir_process_temperature(weir_sampler_scratch *s, float temperature)

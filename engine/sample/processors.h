@@ -33,6 +33,7 @@ struct weir_sampler_scratch {
     float shift; /* the largest value; 0 if no id is possible */
     double *block_sums; /* [blocks] */
     double total; /* sum of the weights */
+    uint64_t *mask; /* [blocks] */
 };
 
 /* Borrows the logits, which may be any floats, until the next view or load. */
@@ -45,6 +46,8 @@ void weir_process_penalties(
     const weir_sampler_history *history
 );
 void weir_process_ban(weir_sampler_scratch *scratch, const int32_t *ids, size_t n_ids);
+/* Bans the ids whose bits are 0. allowed [n_valid / 64, rounded up] */
+void weir_process_allow(weir_sampler_scratch *scratch, const uint64_t *allowed);
 /* Divides by `temperature` > 0 and shifts the largest value to 0. */
 void weir_process_temperature(weir_sampler_scratch *scratch, float temperature);
 void weir_process_top_k(weir_sampler_scratch *scratch, size_t k);

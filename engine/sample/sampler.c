@@ -64,7 +64,7 @@ size_t weir_sampler_scratch_bytes(size_t n_vocab)
     const size_t n_blocks = (n_vocab + WEIR_SAMPLE_BLOCK - 1) / WEIR_SAMPLE_BLOCK;
     return sizeof *s +
            n_vocab * (sizeof *s->logits + sizeof *s->weights + sizeof *s->list + sizeof *s->spare) +
-           n_blocks * (sizeof *s->block_max + sizeof *s->block_sums);
+           n_blocks * (sizeof *s->block_max + sizeof *s->block_sums + sizeof *s->mask);
 }
 
 weir_status weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab)
@@ -85,8 +85,9 @@ weir_status weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab
     s->spare = calloc(n_vocab, sizeof *s->spare);
     s->block_max = calloc(n_blocks, sizeof *s->block_max);
     s->block_sums = calloc(n_blocks, sizeof *s->block_sums);
+    s->mask = calloc(n_blocks, sizeof *s->mask);
     if (s->logits == NULL || s->weights == NULL || s->list == NULL || s->spare == NULL ||
-        s->block_max == NULL || s->block_sums == NULL) {
+        s->block_max == NULL || s->block_sums == NULL || s->mask == NULL) {
         weir_sampler_scratch_close(s);
         return WEIR_ENOMEM;
     }
@@ -103,8 +104,11 @@ void weir_sampler_scratch_close(weir_sampler_scratch *scratch)
     free(scratch->spare);
     free(scratch->block_max);
     free(scratch->block_sums);
+    free(scratch->mask);
     free(scratch);
 }
+
+uint64_t *weir_sampler_scratch_mask(weir_sampler_scratch *scratch) { return scratch->mask; }
 
 void weir_sampler_scratch_parallel(weir_sampler_scratch *scratch, bool is_parallel)
 {
@@ -144,19 +148,39 @@ static bool changes_logits(const weir_sampling *sampling, const weir_sampler_his
                                                         sampling->frequency_penalty != 0.0f));
 }
 
+/* The lowest id that is allowed, and not banned if there is such a one; -1: none. */
+static int32_t first_allowed(const weir_sample_limits *limits, size_t n_valid)
+{
+    int32_t first = -1;
+    for (size_t id = 0; limits->allowed != NULL && id < n_valid; id++) {
+        bool is_banned = false;
+        if ((limits->allowed[id / 64] >> (id % 64) & 1) == 0) continue;
+        for (size_t i = 0; i < limits->n_banned; i++)
+            is_banned = is_banned || limits->banned[i] == (int32_t)id;
+        if (!is_banned) return (int32_t)id;
+        if (first < 0) first = (int32_t)id;
+    }
+    return first;
+}
+
 int32_t weir_sample(
     const float *logits, size_t n_vocab, size_t n_valid, const weir_sampling *sampling,
-    const weir_sampler_history *history, const int32_t *banned, size_t n_banned, uint32_t choice,
+    const weir_sampler_history *history, const weir_sample_limits *limits, uint32_t choice,
     uint64_t draw, weir_sampler_scratch *scratch
 )
 {
     WEIR_ASSERT(n_valid > 0 && n_valid <= n_vocab && n_vocab <= scratch->n_vocab);
-    if (n_banned > 0 || changes_logits(sampling, history)) {
+    if (limits->n_banned > 0 || limits->allowed != NULL || changes_logits(sampling, history)) {
         weir_process_load(scratch, logits, n_valid);
         weir_process_bias(scratch, sampling->bias, sampling->n_bias);
         weir_process_penalties(scratch, sampling, history);
-        weir_process_ban(scratch, banned, n_banned);
-        if (weir_process_best(scratch) == -INFINITY) weir_process_view(scratch, logits, n_valid);
+        weir_process_ban(scratch, limits->banned, limits->n_banned);
+        if (limits->allowed != NULL) weir_process_allow(scratch, limits->allowed);
+        if (weir_process_best(scratch) == -INFINITY) {
+            const int32_t first = first_allowed(limits, n_valid);
+            if (first >= 0) return first;
+            weir_process_view(scratch, logits, n_valid);
+        }
     } else {
         weir_process_view(scratch, logits, n_valid);
     }

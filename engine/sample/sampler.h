@@ -53,13 +53,25 @@ void weir_sampler_scratch_close(weir_sampler_scratch *scratch);
  * bits are the same. */
 void weir_sampler_scratch_parallel(weir_sampler_scratch *scratch, bool is_parallel);
 
+/* [n_vocab / 64, rounded up]: a place for the `allowed` of a draw. */
+uint64_t *weir_sampler_scratch_mask(weir_sampler_scratch *scratch);
+
+/* What may be drawn of the ids below n_valid; all zero: each. */
+typedef struct weir_sample_limits {
+    const int32_t *banned; /* [n_banned] */
+    size_t n_banned;
+    const uint64_t
+        *allowed; /* [n_valid / 64, rounded up]: bit id % 64 of word id / 64; NULL: all */
+} weir_sample_limits;
+
 /* Draws one token. `draw` counts the tokens drawn before with this seed and choice index: the
  * random number is a function of (seed, choice, draw) only, so a draw is repeatable. Ids >= n_valid
- * (padding rows) and `banned` ids are never drawn. Never fails: if all ids are banned, returns the
- * best valid logit without bias. */
+ * (padding rows) and those that `limits` excludes are never drawn. Never fails: if no id is
+ * possible, returns the lowest allowed one, and without `allowed` the best valid logit without
+ * bias. */
 int32_t weir_sample(
     const float *logits, size_t n_vocab, size_t n_valid, const weir_sampling *sampling,
-    const weir_sampler_history *history, const int32_t *banned, size_t n_banned, uint32_t choice,
+    const weir_sampler_history *history, const weir_sample_limits *limits, uint32_t choice,
     uint64_t draw, weir_sampler_scratch *scratch
 );
 

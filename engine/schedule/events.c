@@ -144,7 +144,9 @@ void weir_job_free(weir_job *job)
     for (int32_t i = 0; job->choices != NULL && i < job->request.n_choices; i++) {
         weir_memory_give(job->choices[i].history.prompt);
         weir_memory_give(job->choices[i].history.answer);
+        weir_grammar_state_close(job->choices[i].grammar);
     }
+    weir_grammar_release(job->request.grammar);
     weir_memory_give(job->choices);
     weir_policy_run_close(job->policy_run);
     weir_job_close_embedding(job);

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "engine/constrain/constrain.h"
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/kv/prune/pruner.h"
@@ -29,6 +30,8 @@ enum { CHOICE_MARKS = 8 };
 typedef struct sampled {
     int32_t token;
     bool is_stop; /* a stop id, which ends the answer */
+    weir_status status; /* not OK: nothing was drawn, for the reason in `error` */
+    weir_error error;
     weir_logprob logprob, top[WEIR_TOP_LOGPROBS]; /* if requested */
 } sampled;
 
@@ -69,6 +72,8 @@ typedef struct choice {
     int32_t n_followed;
     int64_t n_inserted; /* into the prefix cache when this choice looked last */
     weir_sampler_history history; /* owned; arrays only with penalties */
+    weir_grammar_state *grammar; /* owned; what it has accepted of the answer. NULL: none */
+    bool has_grammar_begun;
     int32_t first_sampled, n_sampled; /* of the step: its tokens in service_step.sampled */
     /* Accepted tokens whose rows the next step computes again, from the recurrent state before
      * them. */

@@ -224,12 +224,13 @@ static int32_t likeliest(const choice *c, const float *logits)
 {
     const weir_service *const service = c->job->service;
     const weir_engine_facts *const facts = service->facts;
+    const weir_sample_limits limits = { 0 };
     weir_sampling sampling = c->job->request.sampling;
     sampling.temperature = 0.0f;
     weir_sampler_scratch_parallel(service->samplers[0], true);
     const int32_t token = weir_sample(
-        logits, (size_t)facts->n_vocab, (size_t)facts->n_valid_vocab, &sampling, &c->history, NULL,
-        0, (uint32_t)c->index, (uint64_t)c->n_answer, service->samplers[0]
+        logits, (size_t)facts->n_vocab, (size_t)facts->n_valid_vocab, &sampling, &c->history,
+        &limits, (uint32_t)c->index, (uint64_t)c->n_answer, service->samplers[0]
     );
     weir_sampler_scratch_parallel(service->samplers[0], false);
     return token;

@@ -25,6 +25,38 @@ static void count_token(uint16_t *counts, int32_t id)
     if (counts != NULL && counts[id] < UINT16_MAX) counts[id]++;
 }
 
+/* Writes what the grammar of the choice allows next. An answer cannot end before it begins; a
+ * complete one that nothing can follow ends, whatever bans its end. */
+static weir_status limit_to_grammar(
+    choice *c, weir_sample_limits *limits, weir_sampler_scratch *scratch, weir_error *error
+)
+{
+    bool must_end = false;
+    if (c->grammar == NULL) return WEIR_OK;
+    if (!c->has_grammar_begun) {
+        limits->n_banned = c->job->service->n_stop_ids;
+        return WEIR_OK;
+    }
+    uint64_t *const mask = weir_sampler_scratch_mask(scratch);
+    WEIR_TRY(weir_grammar_mask(c->grammar, mask, error));
+    WEIR_TRY(weir_grammar_must_end(c->grammar, &must_end, error));
+    if (must_end) limits->n_banned = 0;
+    limits->allowed = mask;
+    return WEIR_OK;
+}
+
+static weir_status accept(choice *c, int32_t token, weir_error *error)
+{
+    bool is_accepted = true;
+    if (c->grammar == NULL) return WEIR_OK;
+    if (c->has_grammar_begun)
+        WEIR_TRY(weir_grammar_accept_token(c->grammar, token, &is_accepted, error));
+    else
+        c->has_grammar_begun = token == c->job->request.grammar_after;
+    if (is_accepted) return WEIR_OK;
+    return weir_error_set(error, WEIR_EINVAL, "no token goes on with an answer of the grammar");
+}
+
 void weir_choice_sample(
     choice *c, const float *row, int32_t ahead, sampled *out, weir_sampler_scratch *scratch
 )
@@ -32,14 +64,18 @@ void weir_choice_sample(
     const int32_t n_answer = c->n_answer + ahead;
     const weir_service *const service = c->job->service;
     const weir_request *const request = &c->job->request;
-    const bool bans = bans_stops(c, n_answer);
     const size_t n_valid = (size_t)service->facts->n_valid_vocab;
+    weir_sample_limits limits = { .banned = service->banned,
+                                  .n_banned = bans_stops(c, n_answer) ? service->n_stop_ids : 0 };
+    out->status = limit_to_grammar(c, &limits, scratch, &out->error);
+    if (out->status != WEIR_OK) return;
     out->token = weir_sample(
-        row, (size_t)service->facts->n_vocab, n_valid, &request->sampling, &c->history,
-        service->banned, bans ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)n_answer,
-        scratch
+        row, (size_t)service->facts->n_vocab, n_valid, &request->sampling, &c->history, &limits,
+        (uint32_t)c->index, (uint64_t)n_answer, scratch
     );
-    out->is_stop = !bans && is_stop(service, out->token);
+    out->is_stop = limits.n_banned == 0 && is_stop(service, out->token);
+    out->status = accept(c, out->token, &out->error);
+    if (out->status != WEIR_OK) return;
     if (!out->is_stop) count_token(c->history.answer, out->token);
     if (request->want_logprobs && !out->is_stop)
         weir_logprobs(
@@ -78,7 +114,7 @@ static void sample_item(
     weir_choice_sample(c, row, 0, out, scratch);
     c->n_sampled = 1;
     for (int32_t r = 0; r < item->n_drafts; r++) {
-        if (out[r].is_stop || out[r].token != drafts[r]) return;
+        if (out[r].status != WEIR_OK || out[r].is_stop || out[r].token != drafts[r]) return;
         row += service->facts->n_vocab;
         weir_choice_sample(c, row, r + 1, &out[r + 1], scratch);
         c->n_sampled++;

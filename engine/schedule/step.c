@@ -38,6 +38,10 @@ static void advance(choice *c, const sampled *sampled)
     weir_job *const job = c->job;
     const weir_request *const request = &job->request;
     const int32_t token = sampled->token;
+    if (sampled->status != WEIR_OK) {
+        weir_job_report_end(job, WEIR_FINISH_ERROR, sampled->status, sampled->error.text);
+        return;
+    }
     if (sampled->is_stop) {
         weir_choice_end(c, WEIR_FINISH_STOP, token);
         return;

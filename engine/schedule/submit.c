@@ -87,6 +87,13 @@ static weir_status open_history(choice *c, const weir_request *request, size_t n
     return WEIR_OK;
 }
 
+static weir_status open_grammar(choice *c, const weir_request *request, weir_error *error)
+{
+    if (request->grammar == NULL) return WEIR_OK;
+    c->has_grammar_begun = request->grammar_after < 0;
+    return weir_grammar_state_open(&c->grammar, request->grammar, error);
+}
+
 /* The last token of an answer is never computed. */
 static void set_limits(weir_job *job)
 {
@@ -129,6 +136,7 @@ static weir_status make_job(
     job->request.session = request->session != NULL ? weir_memory_text(request->session) : NULL;
     job->request.policy =
         request->policy != NULL ? copy_of(request->policy, sizeof *request->policy) : NULL;
+    if (request->grammar != NULL) weir_grammar_retain(request->grammar);
     job->choices = weir_memory_take_zero((size_t)request->n_choices, sizeof *job->choices);
     weir_status status = WEIR_OK;
     if (job->request.prompt == NULL || job->request.sampling.bias == NULL || job->choices == NULL ||
@@ -141,6 +149,7 @@ static weir_status make_job(
         job->choices[i].index = i;
         status = open_history(&job->choices[i], request, (size_t)service->facts->n_vocab);
         if (status != WEIR_OK) status = no_memory(service, request, error);
+        if (status == WEIR_OK) status = open_grammar(&job->choices[i], request, error);
     }
     if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK)
         status = no_memory(service, request, error);

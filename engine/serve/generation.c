@@ -247,6 +247,7 @@ void weir_generation_free(weir_generation *g)
     }
     for (size_t i = 0; i < g->n_choices; i++) weir_answer_free(&g->answers[i]);
     weir_beginning_close(&g->beginning);
+    weir_grammar_release(g->grammar);
     weir_buffer_free(&g->out);
     weir_openai_request_free(&g->request);
     weir_memory_give(g->prompts);

@@ -45,6 +45,8 @@ struct weir_generation {
     weir_beginning beginning; /* of all prompts; zero: none */
     weir_own_name own; /* of the request's session, and its salt */
     weir_session_reads files;
+    weir_grammar *grammar; /* of its answers; NULL: none */
+    int32_t grammar_after; /* weir_request.grammar_after */
     bool has_prompts; /* tokenised, with the beginning before them. Workers only */
     weir_prompt *prompts;
     weir_answer *answers;

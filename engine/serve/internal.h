@@ -16,6 +16,7 @@
 #include "engine/base/line_writer.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
+#include "engine/serve/grammars.h"
 #include "engine/serve/http_chunks.h"
 #include "engine/serve/http_head.h"
 #include "engine/serve/json_out.h"
@@ -369,6 +370,7 @@ struct weir_server {
     weir_workers workers;
     const weir_chat_format *format; /* of tool calls, as the chat template prints them */
     bool reasons; /* the vocabulary contains a tag of reasoning */
+    weir_grammars *grammars;
 };
 
 /* Checks a complete head: Host, origin, key, route, length. Fills the error. *must_close: the body,

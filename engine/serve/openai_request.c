@@ -13,24 +13,7 @@
 #include "engine/serve/sampling_request.h"
 #include "engine/session/sessions.h"
 
-/* ---- unsupported forms of an answer ---------------------------------------------------------- */
-
-static weir_status check_response_format(const json_t *root, weir_api_error *error)
-{
-    static const char key[] = "response_format";
-    const json_t *const format = weir_field(root, key);
-    if (format == NULL) return WEIR_OK;
-    const char *const type = json_string_value(json_object_get(format, "type"));
-    if (type == NULL)
-        return weir_api_bad(error, key, "response_format must be an object with a type");
-    if (strcmp(type, "text") == 0) return WEIR_OK;
-    if (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0)
-        return weir_api_fail(
-            error, 400, "unsupported_parameter", key,
-            "response_format of type %s is not supported by this server", type
-        );
-    return weir_api_bad(error, key, "unknown response_format type %s", weir_quote(type).text);
-}
+/* ---- turn in the queue, and the stream ------------------------------------------------------- */
 
 /* With keys, a client may not go before others of its priority. */
 static weir_status read_schedule(
@@ -331,7 +314,7 @@ static weir_status read_all(
     ));
     WEIR_TRY(read_schedule(request, root, limits, error));
     WEIR_TRY(read_ping(request, root, error));
-    WEIR_TRY(check_response_format(root, error));
+    WEIR_TRY(weir_structured_read(&request->structured, root, error));
     if (!request->chat) WEIR_TRY(weir_field_bool(root, "echo", &request->echo, error));
     WEIR_TRY(weir_field_bool(root, "ignore_eos", &request->ignore_eos, error));
     WEIR_TRY(weir_field_bool(root, "cache_prompt", &request->cache_prompt, error));
@@ -382,6 +365,7 @@ void weir_openai_request_free(weir_openai_request *request)
     weir_memory_give(request->policy);
     weir_memory_give(request->session);
     weir_memory_give(request->state);
+    weir_buffer_free(&request->structured.text);
     json_decref(request->tools);
     *request = (weir_openai_request){ 0 };
 }

@@ -11,6 +11,7 @@
 #include "engine/serve/errors.h"
 #include "engine/serve/request_fields.h"
 #include "engine/serve/stop.h"
+#include "engine/serve/structured_request.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,6 +56,7 @@ typedef struct weir_openai_request {
     bool kv_protect; /* keeps the rows of the system message and tools; chat only */
     char *session; /* NULL: none; a valid name of at most WEIR_SESSION_CLIENT_NAME bytes */
     char *state; /* the state that the prompt continues; NULL: none */
+    weir_structured structured; /* the form of the answers */
     /* chat: new values; tools is NULL if the model must not see them. */
     json_t *messages, *tools, *variables;
     bool add_generation_prompt, continue_final_message;

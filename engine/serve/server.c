@@ -183,6 +183,11 @@ weir_status weir_server_open(
             weir_access_add(&server->access, options->keys[i], strlen(options->keys[i]), error);
     find_own_host(&server->access, server->options.host);
     if (status == WEIR_OK) status = weir_access_check_lists(&server->access, error);
+    if (status == WEIR_OK)
+        status = weir_grammars_open(
+            &server->grammars, options->tokenizer, (size_t)facts->n_valid_vocab,
+            &server->tracker.tracker, error
+        );
     if (status == WEIR_OK) status = open_socket(server, error);
     if (status == WEIR_OK) status = weir_loop_open(server, error);
     if (status == WEIR_OK)
@@ -240,6 +245,7 @@ void weir_server_close(weir_server *server)
     weir_loop_close(&server->loop);      /* detaches every exchange */
     weir_workers_stop(&server->workers); /* destroys them */
     weir_line_writer_close(server->log, last_lines_ms);
+    weir_grammars_close(server->grammars);
     (void)pthread_mutex_destroy(&server->loop.lock);
     (void)pthread_mutex_destroy(&server->workers.lock);
     (void)pthread_cond_destroy(&server->workers.wake);

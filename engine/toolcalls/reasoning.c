@@ -166,6 +166,8 @@ weir_reasoning_start weir_reasoning_after(const char *prompt, size_t n, bool mod
 
 const char *weir_reasoning_tag(int i) { return i < PAIRS ? tags[i].open : NULL; }
 
+const char *weir_reasoning_end_tag(int i) { return tags[i].close; }
+
 bool weir_reasoning_has(const char *text, size_t n)
 {
     for (int i = 0; i < PAIRS && n > 0; i++)

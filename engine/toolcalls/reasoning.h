@@ -42,6 +42,8 @@ weir_reasoning_start weir_reasoning_after(const char *prompt, size_t n, bool mod
 
 /* The opening tag of pair `i`; NULL: there are no more. */
 const char *weir_reasoning_tag(int i);
+/* The closing tag of pair `i`. */
+const char *weir_reasoning_end_tag(int i);
 /* True if text [n], that of a control token, is part of a tag. */
 bool weir_reasoning_has(const char *text, size_t n);
 

@@ -138,13 +138,14 @@ class Samplers {
         const std::vector<float> probabilities =
             values_->tensors.need_floats(stem + "probs", { static_cast<int64_t>(n_) });
         const weir_sampler_history history_ = history();
+        const weir_sample_limits limits = {};
         weir_sampling s = sampling;
         std::vector<int> seen(n_, 0);
         s.seed = seed;
         values_->mark(stem + "probs");
         for (int draw = 0; draw < n_draws; draw++)
             seen[static_cast<size_t>(weir_sample(
-                logits, n_, n_, &s, &history_, nullptr, 0, 0, static_cast<uint64_t>(draw),
+                logits, n_, n_, &s, &history_, &limits, 0, static_cast<uint64_t>(draw),
                 scratch_.get()
             ))]++;
         for (size_t id = 0; id < n_; id++) {

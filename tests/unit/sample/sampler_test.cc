@@ -82,6 +82,36 @@ TEST(Sampler, PaddingRowsAndBannedIdsNeverWin)
     EXPECT_EQ(sampler.draw(logits, with_temperature(1), 0, 0, banned, 100), 42);
 }
 
+TEST(Sampler, DrawsWhatAMaskAllows)
+{
+    Sampler sampler(1000);
+    const auto logits = normal_logits(1000, 1, 1);
+    std::vector<uint64_t> mask((1000 + 63) / 64, 0);
+    const auto allow = [&](size_t id) { mask[id / 64] |= uint64_t(1) << (id % 64); };
+    const auto draw = [&](const std::vector<float> &from, const weir_sampling &s, uint64_t n = 0,
+                          const std::vector<int32_t> &banned = {}) {
+        return sampler.draw(from, s, n, 0, banned, 0, mask.data());
+    };
+    for (const size_t id : { 3u, 64u, 700u, 999u }) allow(id);
+    const auto ids = sorted_ids(logits);
+    int32_t best = -1;
+    for (const int32_t id : ids)
+        if (best < 0 && (id == 3 || id == 64 || id == 700 || id == 999)) best = id;
+    EXPECT_EQ(draw(logits, weir_sampling_default()), best);
+    std::vector<int> seen(1000, 0);
+    for (uint64_t n = 0; n < 400; n++)
+        seen[static_cast<size_t>(draw(logits, with_temperature(2), n))]++;
+    EXPECT_EQ(seen[3] + seen[64] + seen[700] + seen[999], 400);
+    EXPECT_GT(std::min({ seen[3], seen[64], seen[700], seen[999] }), 0);
+    /* What a mask leaves is chosen even if the model excludes it. */
+    const std::vector<float> none(1000, -infinity);
+    EXPECT_EQ(draw(none, with_temperature(1)), 3);
+    EXPECT_EQ(draw(none, with_temperature(1), 0, { 3 }), 64);
+    EXPECT_EQ(draw(none, with_temperature(1), 0, { 3, 64, 700, 999 }), 3);
+    std::fill(mask.begin(), mask.end(), ~uint64_t(0));
+    EXPECT_EQ(draw(logits, with_temperature(1), 5), sampler.draw(logits, with_temperature(1), 5));
+}
+
 TEST(Sampler, SurvivesNanAndInfinity)
 {
     Sampler sampler(70);

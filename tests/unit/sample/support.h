@@ -24,12 +24,14 @@ struct Sampler {
     Sampler(const Sampler &) = delete;
     int32_t draw(
         const std::vector<float> &logits, const weir_sampling &s, uint64_t draw = 0,
-        uint32_t choice = 0, const std::vector<int32_t> &banned = {}, size_t n_valid = 0
+        uint32_t choice = 0, const std::vector<int32_t> &banned = {}, size_t n_valid = 0,
+        const uint64_t *allowed = nullptr
     )
     {
+        const weir_sample_limits limits = { banned.data(), banned.size(), allowed };
         return weir_sample(
-            logits.data(), logits.size(), n_valid ? n_valid : logits.size(), &s, nullptr,
-            banned.data(), banned.size(), choice, draw, scratch
+            logits.data(), logits.size(), n_valid ? n_valid : logits.size(), &s, nullptr, &limits,
+            choice, draw, scratch
         );
     }
     std::vector<int32_t> kept() const

@@ -68,7 +68,7 @@ TEST(Request, WhatIsNotSupportedIsNamed)
 {
     const char *const bodies[] = { R"({"prompt":"a","suffix":"b"})",
                                    R"({"prompt":"a","best_of":2})",
-                                   R"({"prompt":"a","response_format":{"type":"json_object"}})" };
+                                   R"({"prompt":"a","functions":[]})" };
     for (const char *const body : bodies) {
         weir_openai_request request = {};
         weir_api_error error = {};

@@ -116,11 +116,12 @@ int32_t Oracle::next(const Request &request, int32_t choice)
     static const int32_t stop[] = { SIM_STOP };
     const Answer &answer = request.answers[static_cast<size_t>(choice)];
     weir_sampler_history history = {};
+    const weir_sample_limits limits = { stop, request.ignores_stop, nullptr };
     float logits[SIM_VOCAB];
     history.n_vocab = SIM_VOCAB;
     sim_logits(logits, answer.hash, answer.tokens.back());
     return weir_sample(
-        logits, SIM_VOCAB, SIM_VOCAB, &request.sampling, &history, stop, request.ignores_stop,
+        logits, SIM_VOCAB, SIM_VOCAB, &request.sampling, &history, &limits,
         static_cast<uint32_t>(choice), static_cast<uint64_t>(answer.n_tokens), scratch_
     );
 }
