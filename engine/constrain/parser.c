@@ -1,6 +1,7 @@
 /* engine/constrain/parser.c - one byte further: transitions, calls and returns. */
 #include "engine/constrain/parser.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -26,7 +27,7 @@ void weir_parser_free(weir_parser *parser)
     weir_machine_free(&parser->machine);
     weir_memory_give(parser->items);
     weir_memory_give(parser->pending);
-    weir_memory_give(parser->visited);
+    weir_memory_give(parser->seen);
     weir_memory_give(parser->calls);
     weir_memory_give(parser->levels);
     while (parser->chunks != NULL) {
@@ -160,40 +161,91 @@ static bool call(weir_parser *parser, weir_item caller, uint32_t index)
     return note_call(parser, rule, frame, true) && add_pending(parser, entry, frame, true);
 }
 
-/* Goes on after the callers of an item whose rule may end here. */
-static bool go_back(weir_parser *parser, const weir_frame *frame)
+/* The entry of an item, or the free one where it belongs. */
+static weir_parser_seen *find_seen(const weir_parser *parser, weir_item item, bool after)
 {
-    for (const weir_frame_edge *e = frame == NULL ? NULL : &frame->edge; e != NULL; e = e->next) {
-        bool seen = false;
-        for (uint32_t i = 0; i < parser->n_visited && !seen; i++) {
-            const weir_item *const v = &parser->visited[i];
-            seen = v->state == e->after && v->frame == e->parent;
+    const uint32_t mask = parser->seen_capacity - 1;
+    uint64_t hash = ((uint64_t)(uintptr_t)item.frame >> 4) * 0x9E3779B97F4A7C15U;
+    hash = (hash ^ item.state * 2U ^ after) * 0xFF51AFD7ED558CCDU;
+    for (uint32_t i = (uint32_t)(hash >> 32) & mask;; i = (i + 1) & mask) {
+        weir_parser_seen *const s = &parser->seen[i];
+        if (s->step != parser->step) return s;
+        if (s->item.state == item.state && s->item.frame == item.frame && s->after == after) {
+            return s;
         }
-        if (seen) continue;
-        if (!RESERVE(parser, parser->visited, parser->n_visited, parser->visited_capacity)) {
-            return false;
-        }
-        parser->visited[parser->n_visited++] = (weir_item){ e->after, e->parent };
-        if (!add_pending(parser, e->after, e->parent, false)) return false;
     }
+}
+
+static bool grow_seen(weir_parser *parser)
+{
+    weir_parser old = *parser;
+    const uint32_t capacity = old.seen_capacity == 0 ? 64 : old.seen_capacity * 2;
+    if (capacity > 2 * MOST_ITEMS) return fail(parser, WEIR_EFULL);
+    parser->seen = weir_memory_take_zero(capacity, sizeof *parser->seen);
+    if (parser->seen == NULL) {
+        parser->seen = old.seen;
+        return fail(parser, WEIR_ENOMEM);
+    }
+    parser->seen_capacity = capacity;
+    for (uint32_t i = 0; i < old.seen_capacity; i++) {
+        const weir_parser_seen *const s = &old.seen[i];
+        if (s->step == parser->step) *find_seen(parser, s->item, s->after) = *s;
+    }
+    weir_memory_give(old.seen);
     return true;
 }
 
-static bool add_item(weir_parser *parser, uint32_t begin, weir_item item)
+/* Notes an item of this step. Returns whether it is new; *failed: no room. */
+static bool is_new(weir_parser *parser, weir_item item, bool after, bool *failed)
 {
-    for (uint32_t i = begin; i < parser->n_items; i++) {
-        const weir_item *const known = &parser->items[i];
-        if (known->state == item.state && known->frame == item.frame) return true;
+    if (parser->n_seen * 2 >= parser->seen_capacity && !grow_seen(parser)) {
+        *failed = true;
+        return false;
     }
-    return weir_parser_push(parser, item);
+    weir_parser_seen *const s = find_seen(parser, item, after);
+    if (s->step == parser->step) return false;
+    *s = (weir_parser_seen){ .item = item, .step = parser->step, .after = after };
+    parser->n_seen++;
+    return true;
 }
 
-static bool advance(weir_parser *parser, uint32_t begin, weir_parser_pending at, unsigned byte)
+/* Forgets the items of the step before. */
+static void forget_seen(weir_parser *parser)
+{
+    parser->n_seen = 0;
+    if (++parser->step != 0) return;
+    if (parser->seen != NULL) {
+        memset(parser->seen, 0, parser->seen_capacity * sizeof *parser->seen);
+    }
+    parser->step = 1;
+}
+
+/* Goes on after the callers of an item whose rule may end here. */
+static bool go_back(weir_parser *parser, const weir_frame *frame)
+{
+    bool failed = false;
+    for (const weir_frame_edge *e = frame == NULL ? NULL : &frame->edge; e != NULL; e = e->next) {
+        if (is_new(parser, (weir_item){ e->after, e->parent }, false, &failed) &&
+            !add_pending(parser, e->after, e->parent, false)) {
+            return false;
+        }
+    }
+    return !failed;
+}
+
+static bool add_item(weir_parser *parser, weir_item item)
+{
+    bool failed = false;
+    if (is_new(parser, item, true, &failed)) return weir_parser_push(parser, item);
+    return !failed;
+}
+
+static bool advance(weir_parser *parser, weir_parser_pending at, unsigned byte)
 {
     weir_machine *const machine = &parser->machine;
     const uint32_t next = weir_machine_step(machine, at.item.state, byte);
     if (next == 0) return false;
-    if (next != WEIR_MACHINE_DEAD && !add_item(parser, begin, (weir_item){ next, at.item.frame })) {
+    if (next != WEIR_MACHINE_DEAD && !add_item(parser, (weir_item){ next, at.item.frame })) {
         return false;
     }
     const weir_machine_state *const state = machine->states[at.item.state];
@@ -223,7 +275,8 @@ bool weir_parser_step(weir_parser *parser, weir_item_set *out, weir_item_set set
             return true;
         }
     }
-    parser->n_pending = parser->n_calls = parser->n_visited = 0;
+    parser->n_pending = parser->n_calls = 0;
+    forget_seen(parser);
     machine->steps += set.end - set.begin;
     for (uint32_t i = set.begin; i < set.end; i++) {
         const weir_item item = parser->items[i];
@@ -231,7 +284,7 @@ bool weir_parser_step(weir_parser *parser, weir_item_set *out, weir_item_set set
     }
     while (parser->n_pending > 0) {
         const weir_parser_pending at = parser->pending[--parser->n_pending];
-        if (!advance(parser, begin, at, byte)) return false;
+        if (!advance(parser, at, byte)) return false;
         if (++machine->steps > machine->step_limit) return fail(parser, WEIR_EFULL);
     }
     *out = (weir_item_set){ begin, parser->n_items };

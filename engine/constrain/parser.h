@@ -53,6 +53,12 @@ typedef struct weir_parser_pending {
     bool enters; /* begins a rule: its empty match is already with the caller */
 } weir_parser_pending;
 
+typedef struct weir_parser_seen { /* an item that was met in this step */
+    weir_item item;
+    uint32_t step; /* that of the entry; others are free */
+    bool after; /* among those after the byte; else among those returned to */
+} weir_parser_seen;
+
 typedef struct weir_parser_level { /* of a walk: the items after a node's bytes */
     weir_item_set set;
     weir_parser_mark mark;
@@ -62,13 +68,14 @@ typedef struct weir_parser {
     weir_machine machine;
     weir_item *items; /* owned */
     weir_parser_pending *pending; /* owned */
-    weir_item *visited; /* owned */
+    weir_parser_seen *seen; /* owned: a hash table of a power of two, at most half full */
     weir_parser_call *calls; /* owned */
     weir_parser_level *levels; /* owned, [longest token + 1] */
     weir_parser_chunk *chunks; /* owned */
     weir_parser_mark mark;
-    uint32_t n_items, items_capacity, n_pending, pending_capacity, n_visited, visited_capacity;
+    uint32_t n_items, items_capacity, n_pending, pending_capacity, n_seen, seen_capacity;
     uint32_t n_calls, calls_capacity, stamp;
+    uint32_t step; /* of the entries of `seen` that count */
     uint32_t depth_limit;
     size_t frame_bytes; /* of frames with references */
     size_t cache_limit, drop_at; /* bytes of the machine */
