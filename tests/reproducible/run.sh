@@ -8,7 +8,8 @@
 #
 # TARGET: //engine:serve //engine:weir. --long: also //offload:weir_gpu, where a CUDA toolkit is,
 # and Nix builds the same programs. --cache: what clean checkouts built, and nothing else did; what
-# has the same inputs and flags is not built in one again.
+# has the same inputs and flags is not built in one again. WEIR_SANDBOX: a folder on tmpfs in which
+# the clean checkout's actions run, for speed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
@@ -83,7 +84,8 @@ build here "in this checkout"
 sums "$root" >"$work/sums.here"
 mkdir -p "$clean"
 git archive "$sources" | tar -x -C "$clean"
-build in_clean "in a clean checkout" "${options[@]}"
+build in_clean "in a clean checkout" "${options[@]}" \
+    ${WEIR_SANDBOX:+"--sandbox_base=$WEIR_SANDBOX"}
 sums "$clean" >"$work/sums.clean"
 if [ "$failed" = 0 ] && [ -s "$work/sums.clean" ]; then
     while read -r sum file; do
