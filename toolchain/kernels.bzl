@@ -30,28 +30,41 @@ ISA_COPTS = {
     "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
 }
 
-# One source, three levels: addresses are checked in the levels that a machine would choose today
-# and that this one can run, undefined behaviour in v3 (see build:asan in .bazelrc). The others run
-# little, so they are not optimised: clang takes a tenth of the time.
+# One source, three levels: addresses are checked in the level that this machine would choose,
+# undefined behaviour in v3 (see build:asan in .bazelrc). The others run little, so they are not
+# optimised: clang takes a tenth of the time.
 _NOT = ["-fno-sanitize=all", "-O0"]
 _NOT_V2 = select({"//:sanitized": _NOT, "//conditions:default": []})
 _NOT_AVX512 = select({
     "//:sanitized_avx512": ["-fno-sanitize=undefined"],
+    "//:sanitized_all": ["-fno-sanitize=undefined"],
     "//:sanitized": _NOT,
     "//conditions:default": [],
 })
-_LIKE_V3 = select({
+_ADDRESSES = select({
     "//:threads_avx512": _NOT,
+    "//:sanitized": ["-fno-sanitize=undefined"],
+    "//conditions:default": [],
+})
+_LIKE_V3 = select({
+    "//:sanitized_avx512": _NOT,
     "//:sanitized": ["-fno-sanitize=undefined"],
     "//conditions:default": [],
 })
 
 # Threads divide the work of all levels alike: races are looked for in one.
-_NOT_V3 = select({"//:threads_avx512": _NOT, "//conditions:default": []})
+_V3_ALONE = select({"//:threads_avx512": _NOT, "//conditions:default": []})
+_NOT_V3 = select({
+    "//:threads_avx512": _NOT,
+    "//:sanitized_avx512": ["-fno-sanitize=address"],
+    "//conditions:default": [],
+})
 NOT_SANITIZED = {
     "v2": _NOT_V2,
     "v3": _NOT_V3,
+    "v3_alone": _V3_ALONE,  # has no v4
     "avxvnni": _LIKE_V3,
+    "avxvnni_emulated": _ADDRESSES,
     "v4": _NOT_AVX512,
     "vnni": _NOT_AVX512,
     "amx": _NOT_AVX512,
