@@ -1,17 +1,23 @@
 #!/bin/bash
-# tests/emulated/run.sh - the device path without a device: emulated lanes, real x86 images, CUDA
-# overrides on emulated warps, and the race check. For CI; minutes.
+# The device path without a device: emulated lanes, real x86 images, CUDA overrides on emulated
+# warps, and the race check. For CI; minutes.
+#
+#   tests/emulated/run.sh [--all] [BAZEL-OPTION...]
+#
+# --all: offload_test and the race check with all cases, instead of at most 50 of an op.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+most=50 all=()
+[ "${1:-}" != --all ] || { most=0 all=(--test_arg=--most --test_arg=0); shift; }
 bazel test //tests/emulated:{emulated,offload,cublas}_test \
     //tests/emulated:cuda_{test,attention_test,delta_test,emulation_test,engine_test,matmul_test} \
-    "$@"
+    ${all:+"${all[@]}"} "$@"
 # The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP
 # synchronises inside a team. One team: it does not know the end of a league, and the races that
-# barriers prevent are those within a team. References are computed by one thread, before there is a
-# team: not instrumented.
+# barriers prevent are those within a team. Cases, references and comparisons are the work of one
+# thread, before and after a team: not instrumented.
 exec bazel test --config=tsan //tests/emulated:emulated_test \
-    '--per_file_copt=^kernels/ref/.*@-fno-sanitize=thread,-O3' \
+    '--per_file_copt=^(kernels/ref|tests/kernel)/.*@-fno-sanitize=thread,-O3' \
     --test_env=OMP_TOOL_LIBRARIES=/usr/lib/llvm-19/lib/libarcher.so \
     --test_env=TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
-    --test_arg=--teams --test_arg=1 "$@"
+    --test_arg=--teams --test_arg=1 --test_arg=--most --test_arg=$most "$@"

@@ -140,7 +140,8 @@ struct Shard {
     bool has(size_t n) const { return (n + n / 2) % total == index; }
 };
 
-int check(const Device &device, const char *row_part, const char *case_part)
+// most: of the cases of an op, so many in equal distances; 0: all.
+int check(const Device &device, const char *row_part, const char *case_part, size_t most)
 {
     const Shard shard;
     int ran = 0, failed = 0;
@@ -152,11 +153,15 @@ int check(const Device &device, const char *row_part, const char *case_part)
             std::printf("%-36s its library is not opened here\n", row->name);
             continue;
         }
-        for (const Case &test_case : parity_cases(row->op)) {
+        const std::vector<Case> cases = parity_cases(row->op);
+        const size_t step = most > 0 ? (cases.size() + most - 1) / most : 1;
+        for (size_t i = 0; i < cases.size(); i += step) {
+            const Case &test_case = cases[i];
             if (!holds(test_case.name, case_part)) continue;
+            const bool is_here = shard.has(n_cases++);
+            if (!is_here && row_accepted > 0) continue;
             Builder b(test_case.name, device.allocator);
             const void *args = test_case.build(b, false);
-            const bool is_here = shard.has(n_cases++);
             if (row->reject && row->reject(&device.caps, args)) continue;
             row_accepted++;
             if (!is_here) continue;
@@ -225,7 +230,7 @@ int main(int argc, char **argv)
 {
     const char *plugin = nullptr, *row = nullptr, *part = nullptr;
     bool timed = false;
-    int teams = 2, capability = 0;
+    int teams = 2, capability = 0, most = 0;
     for (int i = 1; i < argc; i++) {
         if (!std::strcmp(argv[i], "--bench"))
             timed = true;
@@ -235,6 +240,8 @@ int main(int argc, char **argv)
             row = argv[++i];
         else if (!std::strcmp(argv[i], "--teams") && i + 1 < argc)
             teams = std::atoi(argv[++i]);
+        else if (!std::strcmp(argv[i], "--most") && i + 1 < argc)
+            most = std::max(std::atoi(argv[++i]), 0);
         else if (!std::strcmp(argv[i], "--capability") && i + 1 < argc)
             capability = std::atoi(argv[++i]);
         else
@@ -244,5 +251,6 @@ int main(int argc, char **argv)
         plugin ? weir_test::plugin_device(plugin) : weir_test::linked_device();
     device.n_teams = teams;
     if (capability > 0) device.caps.cuda_capability = capability;
-    return timed ? weir_test::bench(device, row, part) : weir_test::check(device, row, part);
+    return timed ? weir_test::bench(device, row, part)
+                 : weir_test::check(device, row, part, (size_t)most);
 }
