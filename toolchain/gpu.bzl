@@ -18,6 +18,14 @@ PTX_ARCH = "80"
 
 # An image runs on devices of its major version and of no lower minor version.
 ARCHS = ["80", "86", "89", "90", "100"]
+
+# With --config=gpu_two, which .ci/run uses: the oldest, and that of the GPUs it was measured on.
+TWO_ARCHS = ["80", "90"]
+GPU_ARCHS = select({"//:gpu_two": TWO_ARCHS, "//conditions:default": ARCHS})
+GPU_ARCHS_COPTS = select({
+    "//:gpu_two": ["-DWEIR_GPU_ARCHS=" + ",".join(TWO_ARCHS)],
+    "//conditions:default": ["-DWEIR_GPU_ARCHS=" + ",".join(ARCHS)],
+})
 OFFLOAD = [
     "-fopenmp",
     "--offload-arch=sm_" + PTX_ARCH,
@@ -141,7 +149,7 @@ def _image(ctx, files):
     that names both for the linker.
     """
     linked = {}
-    for arch in ARCHS:
+    for arch in ctx.attr.archs:
         cubins = [f[arch].cubin for f in files]
         linked[arch] = ctx.actions.declare_file(
             "_gpu/%s/linked.sm_%s.cubin" % (ctx.label.name, arch),
@@ -150,7 +158,7 @@ def _image(ctx, files):
         command = "nvlink -arch=sm_%s -o %s %s" % (arch, linked[arch].path, paths)
         _shell(ctx, command, "NvLink", cubins, [linked[arch]])
     fat = ctx.actions.declare_file("_gpu/%s/images.fatbin" % ctx.label.name)
-    specs = ["--image3=kind=elf,sm=%s,file=%s" % (arch, linked[arch].path) for arch in ARCHS]
+    specs = ["--image3=kind=elf,sm=%s,file=%s" % (arch, at.path) for arch, at in linked.items()]
     _shell(
         ctx,
         "fatbinary --64 --compress-all --create=%s %s" % (fat.path, " ".join(specs)),
@@ -219,8 +227,11 @@ def _compile_cuda(ctx, source, headers):
         "-ccbin gcc-12 -O3 -std=c++17 -I. " +
         "-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-ffile-prefix-map=./="
     )
-    codes = " ".join(["-gencode=arch=compute_%s,code=sm_%s" % (arch, arch) for arch in ARCHS])
-    codes += " -gencode=arch=compute_{0},code=compute_{0}".format(ARCHS[-1])  # for devices to come
+    archs = ctx.attr.archs
+    codes = " ".join(["-gencode=arch=compute_%s,code=sm_%s" % (arch, arch) for arch in archs])
+
+    # For devices to come.
+    codes += " -gencode=arch=compute_{0},code=compute_{0}".format(archs[-1])
     inputs = depset([source] + ctx.files._tools, transitive = [headers])
     env = {"PATH": CUDA + "/bin:/usr/bin:/bin", "SOURCE_DATE_EPOCH": "0"}
     for command, outputs in [
@@ -279,11 +290,11 @@ def _gpu_library_impl(ctx):
                 "OffloadHost",
             ),
         )
-        files = {arch: _assemble(ctx, source, ptx, arch) for arch in ARCHS}
+        files = {arch: _assemble(ctx, source, ptx, arch) for arch in ctx.attr.archs}
         images.append(files)
         reports += [ptx] + [f.log for f in files.values()]
     runtime = ctx.file._device_runtime
-    images.append({arch: _assemble(ctx, runtime, runtime, arch) for arch in ARCHS})
+    images.append({arch: _assemble(ctx, runtime, runtime, arch) for arch in ctx.attr.archs})
     objects.append(_image(ctx, images))
     for source in ctx.files.host_srcs:
         objects.append(
@@ -315,6 +326,7 @@ def _gpu_library_impl(ctx):
 _gpu_library = rule(
     implementation = _gpu_library_impl,
     attrs = {
+        "archs": attr.string_list(mandatory = True, doc = "the oldest first"),
         "library": attr.string(mandatory = True, doc = "file name of the shared library"),
         "srcs": attr.label_list(
             allow_files = [".c"],
@@ -352,6 +364,7 @@ def gpu_library(name, **kwargs):
     """
     _gpu_library(
         name = name,
+        archs = GPU_ARCHS,
         target_compatible_with = select(
             {"//:gpu": [], "//conditions:default": ["@platforms//:incompatible"]},
         ),

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# What can be checked of the GPU plugin without a GPU: it builds for every architecture, ptxas keeps
-# its kernels in registers, the offload runtime finds the right image through a driver that is
-# played, it loads and refuses politely; and what its kernels could reach. Ends with "N passed, N
-# failed".
+# What can be checked of the GPU plugin without a GPU: it builds, ptxas keeps its kernels in
+# registers, the offload runtime finds the right image through a driver that is played, it loads and
+# refuses politely; and what its kernels could reach. Ends with "N passed, N failed".
+#
+#   tests/gpu/build.sh [--two]
+#
+# --two: for two of the architectures (TWO_ARCHS of toolchain/gpu.bzl) instead of all.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 if [ ! -x /usr/local/cuda/bin/nvcc ]; then
@@ -10,6 +13,11 @@ if [ ! -x /usr/local/cuda/bin/nvcc ]; then
     echo "0 passed, 0 failed"
     exit 0
 fi
+archs=ARCHS options=(--config=gpu)
+case ${1:-} in
+--two) archs=TWO_ARCHS options+=(--config=gpu_two) ;;
+?*) echo "build: unknown option $1" >&2; exit 2 ;;
+esac
 passed=0 failed=0
 check() {
     local name=$1 start=$SECONDS
@@ -28,7 +36,7 @@ reports=.bazel/bin/offload/_gpu/weir_gpu
 
 # Bazel lists all reports when it is done: of no interest.
 build() {
-    bazel build --config=gpu --output_groups=+reports --show_result=0 \
+    bazel build "${options[@]}" --output_groups=+reports --show_result=0 \
         //offload:weir_gpu //tests/gpu:gpu_parity //tests/gpu:case_costs
 }
 
@@ -50,9 +58,9 @@ check "the plugin builds" build
 check "it needs no driver to be loaded" needs_no_driver
 check "the gate finds seeded faults" tests/gpu/kernel_gate_test.py
 check "no stack frames, spills, local memory; the reports cover every kernel" \
-    tests/gpu/kernel_gate.py --json "$work/kernels"
+    tests/gpu/kernel_gate.py --archs "$archs" --json "$work/kernels"
 check "what the kernels could reach" cost_model
 check "each device gets its image, each model its kernels, and none without a device" \
-    bazel test --config=gpu //tests/gpu:{images,plugin,plan}_test
+    bazel test "${options[@]}" //tests/gpu:{images,plugin,plan}_test
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -82,6 +82,9 @@ def print_occupancy(kernels, threads_of):
         cells = []
         for device in DEVICES.values():
             k = by_arch.get(device.arch)
+            if k is None:  # the plugin has no image for it
+                cells.append("-")
+                continue
             blocks, warps, limit = occupancy(device, threads, k["registers"], k["shared"])
             cells.append(f"{blocks}, {warps} ({100 * warps // device.warps} %), {limit}")
         print(f"  {label[:44]:44s}{threads:8d}" + "".join(f"{cell:>30s}" for cell in cells))

@@ -2,10 +2,10 @@
 """tests/gpu/kernel_gate.py - what ptxas and the PTX say of every kernel of the GPU plugin, from the
 reports of its build.
 
-    kernel_gate.py [--reports DIR] [--json FILE]
+    kernel_gate.py [--archs LIST] [--reports DIR] [--json FILE]
 
-Prints one line per kernel, registers / static shared memory / stack / spills for each architecture,
-and fails when
+Prints one line per kernel, registers / static shared memory / stack / spills for each architecture
+of LIST, a list of toolchain/gpu.bzl (ARCHS), and fails when
 
   - an op of kernels/list.inc or a file of kernels/cuda has no report, or an architecture is missing
     from it;
@@ -25,8 +25,13 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ARCHS = re.search(r"^ARCHS = (\[.*\])", (ROOT / "toolchain/gpu.bzl").read_text(), re.M)
-ARCHS = json.loads(ARCHS.group(1))
+LISTS = {
+    name: json.loads(archs)
+    for name, archs in re.findall(
+        r"^(\w*ARCHS) = (\[.*\])$", (ROOT / "toolchain/gpu.bzl").read_text(), re.M
+    )
+}
+ARCHS = LISTS["ARCHS"]
 SHARED_LIMIT = 48 * 1024  # what a kernel has without asking for more
 
 # (file, kernel, what) -> (architectures, reason). `kernel` is a part of its name; what: stack,
@@ -113,7 +118,7 @@ def kernels_of(file, log):
     return found
 
 
-def read_reports(folder):
+def read_reports(folder, archs):
     """Kernels by file, and PTX by file; the build flattens paths: kernels_omp_add.c.sm_90.log."""
     omp = [
         f"kernels/omp/{op}.c"
@@ -126,7 +131,7 @@ def read_reports(folder):
     for file in omp + cuda:
         flat = file.replace("/", "_")
         logs = (
-            [folder / f"{flat}.sm_{arch}.log" for arch in ARCHS]
+            [folder / f"{flat}.sm_{arch}.log" for arch in archs]
             if file in omp
             else [folder / f"{flat}.log"]
         )
@@ -140,7 +145,7 @@ def read_reports(folder):
         entries = set(re.findall(r"\.entry\s+([\w$]+)", ptx[file]))
         if file in omp and not entries:
             problems.append(f"{file}: no kernel")
-        for arch in ARCHS:
+        for arch in archs:
             lost = entries - {kernel.name for kernel in found if kernel.arch == arch}
             if lost:
                 problems.append(f"{file}: sm_{arch} has no report of {', '.join(sorted(lost))}")
@@ -149,9 +154,10 @@ def read_reports(folder):
 
 
 class Exceptions:
-    """Which of them were needed."""
+    """Which of them were needed, of those for `archs` and the PTX."""
 
-    def __init__(self):
+    def __init__(self, archs):
+        self.archs = {*archs, "ptx"}
         self.used = collections.defaultdict(set)
 
     def excuse(self, file, name, what, arch):
@@ -162,7 +168,9 @@ class Exceptions:
         return False
 
     def problems(self):
-        unused = [(key, archs - self.used[key]) for key, (archs, _) in EXCEPTIONS.items()]
+        unused = [
+            (key, (archs & self.archs) - self.used[key]) for key, (archs, _) in EXCEPTIONS.items()
+        ]
         return [
             f"{key[0]}: the exception for {key[2]} of {key[1]} is not needed on "
             f"{', '.join(sorted(archs))}: remove it"
@@ -251,15 +259,17 @@ def main():
         "--reports", type=pathlib.Path, default=ROOT / ".bazel/bin/offload/_gpu/weir_gpu"
     )
     parser.add_argument("--json", type=pathlib.Path, help="what the cost model reads")
+    parser.add_argument("--archs", choices=LISTS, default="ARCHS")
     options = parser.parse_args()
-    kernels, ptx, problems = read_reports(options.reports)
+    archs = LISTS[options.archs]
+    kernels, ptx, problems = read_reports(options.reports, archs)
     names = demangled(sorted({k.name for k in kernels}))
     rows = collections.defaultdict(dict)
     for k in kernels:
         rows[k.file, k.name][k.arch] = k
     print(
         f"  {'registers/shared/stack/spills':48s}"
-        + "".join(f"{'sm_' + arch:>18s}" for arch in ARCHS)
+        + "".join(f"{'sm_' + arch:>18s}" for arch in archs)
     )
     for (file, name), by_arch in rows.items():
         label = (
@@ -269,10 +279,10 @@ def main():
         )
         cells = [
             f"{k.registers}/{k.shared}/{k.stack}/{k.spill}" if (k := by_arch.get(arch)) else "-"
-            for arch in ARCHS
+            for arch in archs
         ]
         print(f"  {label[:48]:48s}" + "".join(f"{cell:>18s}" for cell in cells))
-    exceptions = Exceptions()
+    exceptions = Exceptions(archs)
     problems += (
         check_registers(kernels, exceptions)
         + check_attention(ptx, exceptions)
@@ -287,7 +297,7 @@ def main():
     for problem in problems:
         print(f"  FAIL {problem}")
     print(
-        f"  {len(rows)} kernels on {len(ARCHS)} architectures, {len(EXCEPTIONS)} exceptions, "
+        f"  {len(rows)} kernels on {len(archs)} architectures, {len(EXCEPTIONS)} exceptions, "
         f"{len(problems)} problems"
     )
     return 1 if problems else 0

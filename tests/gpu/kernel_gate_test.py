@@ -69,8 +69,8 @@ def main():
         ptx = (folder / "seed.ptx").read_text()
     file = "kernels/cuda/attention_seed.cu"
     found = gate.check_registers(
-        gate.kernels_of(file, log), gate.Exceptions()
-    ) + gate.check_attention({file: ptx}, gate.Exceptions())
+        gate.kernels_of(file, log), gate.Exceptions(gate.ARCHS)
+    ) + gate.check_attention({file: ptx}, gate.Exceptions(gate.ARCHS))
     wanted = [
         "seed_array on sm_90: 256 bytes of stack",
         "seed_spill on sm_90",
@@ -80,8 +80,8 @@ def main():
         "no load of 16 bytes",
     ]
     gate.SHARED_LIMIT = 48 * 1024 - 1
-    found += gate.check_registers(gate.kernels_of(file, log), gate.Exceptions())
-    idle = gate.Exceptions().problems()
+    found += gate.check_registers(gate.kernels_of(file, log), gate.Exceptions(gate.ARCHS))
+    idle = gate.Exceptions(gate.ARCHS).problems()
     missed = [text for text in wanted if not any(text in problem for problem in found)]
     if len(idle) != len(gate.EXCEPTIONS):
         missed.append("exceptions that nothing needs")
