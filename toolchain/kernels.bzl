@@ -70,17 +70,28 @@ NOT_SANITIZED = {
     "amx": _NOT_AVX512,
 }
 
-def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [], visibility = None):
-    """One library with the rows weir_kernel_omp_<op>_{v2,v3,v4} of every source; WEIR_ISA names the
-    level inside.
+def omp_kernels(
+    name,
+    srcs,
+    hdrs = [],
+    textual_hdrs = [],
+    deps = [],
+    copts = [],
+    isa_copts = ISA_COPTS,
+    testonly = False,
+    visibility = None,
+):
+    """One library with the rows weir_kernel_omp_<op>_{v2,v3,v4} of every source, or of the levels
+    in isa_copts; WEIR_ISA names the level inside.
 
     Sources must not be compiled for the baseline: `name` only gathers the three builds. The rows
     are referenced by offload/table.c, so nothing needs alwayslink.
     """
     check_layers(name, deps)
-    for isa, march in ISA_COPTS.items():
+    for isa, march in isa_copts.items():
         cc_library(
             name = "%s_%s" % (name, isa),
+            testonly = testonly,
             srcs = srcs,
             hdrs = hdrs,
             textual_hdrs = textual_hdrs,
@@ -93,7 +104,8 @@ def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [],
         )
     cc_library(
         name = name,
-        deps = [":%s_%s" % (name, isa) for isa in ISA_COPTS],
+        testonly = testonly,
+        deps = [":%s_%s" % (name, isa) for isa in isa_copts],
         visibility = visibility,
     )
 

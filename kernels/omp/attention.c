@@ -20,7 +20,15 @@ WEIR_INLINE void attend(
     const int n_blocks = (int)((unit->n_rows + rows - 1) / rows);
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
         const int64_t first = unit->first_row + b * rows;
+#if HAS_TILES
+        for (int r = 0; r < rows; r++)
+            stage_latent_query(
+                team->latents, b * rows + r, query_of(call, unit, first + r), call->scale,
+                call->key_dim
+            );
+#else
         stage_queries(team->q + b * call->key_dim * rows, call, unit, first, rows, tid);
+#endif
         UNROLL
         for (int r = 0; r < rows; r++) rows_of[r] = NULL;
         if (call->partials && call->first_split > 0 && !unit->split_partials)
@@ -31,7 +39,13 @@ WEIR_INLINE void attend(
     for (int32_t split = unit->first_split; split < unit->first_split + unit->n_splits; split++) {
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
             reset_block(blocks + b, call, unit, unit->first_row + b * rows, width, rows, tid);
+#if HAS_TILES
+        clear_sums(team->latents);
         walk_split(team, blocks, call, unit, split, next, n_blocks, width, rows, tid);
+        take_sums(team->latents, blocks, call->value_dim, n_blocks);
+#else
+        walk_split(team, blocks, call, unit, split, next, n_blocks, width, rows, tid);
+#endif
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
             publish_block(team, blocks + b, rows, tid);
             if (unit->split_partials) {
@@ -60,11 +74,11 @@ WEIR_INLINE void attend_rows(
     const attention_unit *next, const int width, int tid
 )
 {
-    if (ROW_THREADS <= 1 && unit->n_rows <= 1)
+    if (!HAS_TILES && ROW_THREADS <= 1 && unit->n_rows <= 1)
         attend(team, call, unit, next, width, 1, tid);
-    else if (ROW_THREADS <= 2 && unit->n_rows <= 2)
+    else if (!HAS_TILES && ROW_THREADS <= 2 && unit->n_rows <= 2)
         attend(team, call, unit, next, width, 2, tid);
-    else if (LANE_ROWS == 4 || (ROW_THREADS <= 4 && unit->n_rows <= 4))
+    else if (LANE_ROWS == 4 || (!HAS_TILES && ROW_THREADS <= 4 && unit->n_rows <= 4))
         attend(team, call, unit, next, width, 4, tid);
     else
         attend(team, call, unit, next, width, LANE_ROWS, tid);
@@ -237,11 +251,17 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_attention_args *const args = op_args;
-    (void)caps;
     const weir_kv_pair others = { args->k_format, args->v_format },
                        first = weir_kv_pair_at(others, args->sinks, 0);
     const char *const why = weir_attention_pages_reject(args);
     if (why) return why;
+#if HAS_TILES
+    if (caps && !RUNS_TILES(caps)) return "needs AMX-BF16";
+    if (!args->value_aliases_key) return "needs values that alias keys";
+    if (others.k == WEIR_KV_F32 || first.k == WEIR_KV_F32) return "f32 rows are multiplied as f32";
+#else
+    (void)caps;
+#endif
     if (!READS_CODED && args->value_aliases_key) return "GPUs read values from a V part";
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
     if (args->value_dim > VALUE_MAX) return "value_dim > 512";
@@ -358,6 +378,11 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     TEAMS(n_units, out, split_partials, partials, lse, q, sink_logits, segments)
     {
         team_memory team;
+#if HAS_TILES
+        latent_memory latents;
+        team.latents = &latents;
+        use_tiles();
+#endif
         const attention_call shared =
             CALL; /* passed as one pointer: more than 16 captures go to a stack on devices */
         TEAM_LANES
@@ -370,6 +395,9 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
             PAGE_FORMAT_SWITCH(k_format)
 #undef PAGE_FORMAT_STATEMENT
         }
+#if HAS_TILES
+        LEAVE_TILES();
+#endif
     }
     if (n_merges == 0) return WEIR_OK;
 
@@ -386,14 +414,16 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
 }
 
 /* Tolerance: scores have about 1e-7 * sqrt(key_dim) * |q| |k| of rounding, which the exponential
- * turns into relative error of the weights. */
+ * turns into relative error of the weights. Parts in tile registers hold 17 bits of queries and
+ * weights: 1/64 of the rounding of 16-bit rows. */
+#define TOLERANCE (HAS_TILES ? 8.0 : 1.0)
 extern const weir_kernel WEIR_K_ROW(attention);
 const weir_kernel WEIR_K_ROW(attention) = {
     .op = WEIR_OP_ATTENTION,
     .backend = WEIR_BACKEND_OMP,
     .name = WEIR_K_NAME("attention"),
-    .atol = 5e-6,
-    .rtol = 2e-5,
+    .atol = 5e-6 * TOLERANCE,
+    .rtol = 2e-5 * TOLERANCE,
     .reject = reject,
     .scratch = scratch,
     .run = WEIR_K(attention),

@@ -8,6 +8,15 @@
 #include "kernels/omp/attention_formats.h"
 #include "kernels/omp/tanh.h"
 
+/* The builds that multiply with tile registers, and compute values that alias keys only. */
+#define WEIR_HAS_TILES_amx 1
+#define WEIR_HAS_TILES_amx_emulated 1
+#if WEIR_PASTE3(WEIR_HAS_, TILES, WEIR_ISA)
+#define HAS_TILES 1
+#else
+#define HAS_TILES 0
+#endif
+
 enum {
     SPLIT = WEIR_ATTENTION_SPLIT,
     KEY_MAX = 576,
@@ -73,6 +82,9 @@ typedef struct team_memory {
 #if READS_CODED
     /* attention_rotate.h; 32 dims of K that alias values, which no rotated formats do */
     _Alignas(64) float rotated[TILE * WEIR_KV_TURBO_DIM_MAX];
+#endif
+#if HAS_TILES
+    struct latent_memory *latents;
 #endif
 } team_memory;
 

@@ -6,6 +6,9 @@
 #include "kernels/omp/attention_rotate.h"
 #include "kernels/omp/attention_scores.h"
 #include "kernels/omp/attention_values.h"
+#if HAS_TILES
+#include "kernels/omp/attention_latent.h"
+#endif
 
 #pragma omp declare target
 typedef struct attention_unit {
@@ -179,6 +182,7 @@ WEIR_INLINE void walk_split(
         unit->segment->n_past + (int32_t)((unit->first_row + unit->n_rows - 1) / call->group);
     const int32_t end = last_own < split * SPLIT + SPLIT - 1 ? last_own + 1 : split * SPLIT + SPLIT;
     const bool goes_on = split + 1 < unit->first_split + unit->n_splits;
+    (void)width;
     for (int32_t position = begin_of(call, unit, split); position < end; position += TILE) {
         const bool stays = position + TILE < end || goes_on;
         tile_source k = source_of(call, unit, position, WEIR_KV_K),
@@ -188,7 +192,11 @@ WEIR_INLINE void walk_split(
             stays ? position + TILE : begin_of(call, next, next->first_split)
         );
         if (is_rotated(call, WEIR_KV_K)) use_rotated_keys(team, &k, call->key_dim, tid);
+#if HAS_TILES
+        score_latents(team->latents, blocks, &k, &ahead.k, call->key_dim, n_blocks);
+#else
         score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
+#endif
         if (call->softcap > 0.0f) cap_scores(blocks, call->softcap, n_blocks, rows);
         if (READS_CODED && unit->logits)
             keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
@@ -198,10 +206,14 @@ WEIR_INLINE void walk_split(
                 position, call->window, rows, tid
             );
         if (is_rotated(call, WEIR_KV_V)) use_rotated_values(team, &v, call->value_dim, tid);
+#if HAS_TILES
+        add_latents(team->latents, team, call->value_dim, n_blocks);
+#else
         value_tile(
             team, blocks, &v, &ahead.v, has_aliases(call) ? call->key_dim : 0, call->value_dim,
             n_blocks, width, rows, tid
         );
+#endif
     }
 }
 

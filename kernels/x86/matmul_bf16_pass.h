@@ -4,27 +4,13 @@
 #include <string.h>
 
 #include "kernels/x86/amx.h"
+#include "kernels/x86/tile_registers.h"
 
-#ifdef WEIR_EMULATED
-#include "kernels/x86/amx_emulated.h"
-#define TILE_OPERATION(operation, ...) emulated_##operation(__VA_ARGS__)
-#define RELEASE() ((void)0)
-#define STREAM_LOAD loadd
-#else
-#include <immintrin.h>
-#define TILE_OPERATION(operation, ...) _tile_##operation(__VA_ARGS__)
-#define RELEASE() _tile_release()
-/* Leaves in L1 what is there. */
-#define STREAM_LOAD stream_loadd
-#endif
-/* Twice, so that an operation may be a macro. */
-#define TILE(operation, ...) TILE_OPERATION(operation, __VA_ARGS__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 enum {
     LANES = WEIR_AMX_LANES,
     BLOCK_ROWS = 2 * LANES, /* of the sums in registers */
-    TILE_ROW_BYTES = 64,
 };
 
 /* 32 inputs to bf16, to nearest even; denormals are zero. */
@@ -40,14 +26,8 @@ ALWAYS_INLINE void round_inputs(void *dst, const float *src)
 #endif
 }
 
-/* In the format of LDTILECFG. Registers 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights. */
-typedef struct tile_configuration {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tile_configuration;
-
-/* For blocks whose tiles have `upper` and `lower` rows. */
+/* For blocks whose tiles have `upper` and `lower` rows. Registers 0 to 3 are sums, 4 and 5
+ * activations, 6 and 7 weights. */
 static void configure_tiles(int64_t upper, int64_t lower)
 {
     tile_configuration c = { .palette = 1 };
