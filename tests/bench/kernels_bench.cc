@@ -191,6 +191,15 @@ void add_all()
             [=](auto &state) { attention(state, depth, 512, WEIR_KV_F16, 8, 2, 256); });
     add("attention/prefill512/f16/0/dim64",
         [](auto &state) { attention(state, 0, 512, WEIR_KV_F16, 8, 2, 64); });
+    for (const weir_kernel *kernel : latent_kernels())
+        for (int64_t heads : { 16, 128 }) {
+            const std::string of = "/heads" + std::to_string(heads) + "/" + kernel->name;
+            add("latents/decode/32768" + of,
+                [=](auto &state) { latents(state, *kernel, 32767, 1, heads); });
+            for (int32_t depth : { 0, 2048 })
+                add("latents/prefill512/" + std::to_string(depth) + of,
+                    [=](auto &state) { latents(state, *kernel, depth, 512, heads); });
+        }
     for (const auto &[name, format] :
          { std::pair("f32", WEIR_KV_F32), std::pair("f16", WEIR_KV_F16),
            std::pair("bf16", WEIR_KV_BF16) }) {

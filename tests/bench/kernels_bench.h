@@ -22,6 +22,7 @@
     extern "C" const weir_kernel weir_kernel_omp_##op##_v4, weir_kernel_omp_##op##_v3,             \
         weir_kernel_omp_##op##_v2;
 WEIR_ROWS(WEIR_DECLARE)
+extern "C" const weir_kernel weir_kernel_omp_attention_amx;
 
 namespace kernels_bench {
 
@@ -71,6 +72,12 @@ void rate(benchmark::State &state, double bytes, double flops);
 void attention(
     benchmark::State &state, int32_t depth, int32_t rows, weir_kv_format format, int64_t heads,
     int64_t kv_heads, int64_t dim
+);
+// The rows of attention for latents: the one for this CPU, and the one with tile registers.
+std::vector<const weir_kernel *> latent_kernels();
+// attention over f16 latents of 512 and rotated keys of 64, as in DeepSeek.
+void latents(
+    benchmark::State &state, const weir_kernel &kernel, int32_t depth, int32_t rows, int64_t heads
 );
 // One row of differential attention (queries, attention with both, combination) and of plain
 // attention over the same K and V, in turns: the medians' ratio. Both are per copy.

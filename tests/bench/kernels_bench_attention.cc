@@ -3,19 +3,22 @@
 
 #include <algorithm>
 
+#include "offload/caps.h"
 #include "tests/bench/kernels_bench.h"
 
 namespace kernels_bench {
 namespace {
 
-// K and V of `depth` rows; as many copies as no cache holds, or one for prompts.
+// K and V of `depth` rows, or latents, which have no V; as many copies as no cache holds, or one
+// for prompts.
 struct Cache {
     Cache(
-        int32_t depth, int32_t rows, weir_kv_format kv_format, int64_t n_kv_heads, int64_t head_dim
+        int32_t depth, int32_t rows, weir_kv_format kv_format, int64_t n_kv_heads, int64_t head_dim,
+        bool has_values = true
     )
         : kv_heads(n_kv_heads), dim(head_dim), format(kv_format), pages((depth + rows + 63) / 64)
     {
-        const int64_t page_bytes = weir_kv_bytes(format, format, dim, dim),
+        const int64_t page_bytes = weir_kv_bytes(format, format, dim, has_values ? dim : 0),
                       layer_bytes = pages * kv_heads * page_bytes;
         const int64_t layers =
             rows == 1 ? std::clamp<int64_t>((int64_t)100e6 / layer_bytes, 1, 64) : 1;
@@ -51,9 +54,11 @@ struct Cache {
 
 // Attention of `n_rows` rows over a cache, with `heads` query heads.
 struct Attention {
-    Attention(const Cache &cache, int32_t depth, int32_t n_rows, int64_t heads)
-        : kernel(WEIR_BEST(attention)), out((size_t)(n_rows * heads * cache.dim)),
-          q(noise(out.size()))
+    Attention(
+        const Cache &cache, int32_t depth, int32_t n_rows, int64_t heads,
+        const weir_kernel &row = WEIR_BEST(attention), int64_t aliased = 0
+    )
+        : kernel(row), out((size_t)(n_rows * heads * cache.dim)), q(noise(out.size()))
     {
         segment.page_stride = cache.pages, segment.n_rows = n_rows, segment.n_past = depth;
         args.out = out.data(), args.q = q.data(), args.segments = &segment, args.n_segments = 1;
@@ -61,6 +66,10 @@ struct Attention {
         args.key_dim = args.value_dim = cache.dim;
         args.q_stride = args.out_stride = heads * cache.dim, args.q_head_stride = cache.dim;
         args.scale = 0.0625f, args.k_format = args.v_format = cache.format;
+        if (aliased > 0) {
+            args.value_dim = aliased, args.out_stride = heads * aliased;
+            args.value_aliases_key = true;
+        }
         context.n_threads = omp_get_max_threads();
         segment.pages = cache.tables[0].data();
         context.scratch_bytes = kernel.scratch(&args);
@@ -109,6 +118,36 @@ void attention(
                   : 0,
         positions * (double)(heads * dim) * 4
     );
+}
+
+std::vector<const weir_kernel *> latent_kernels()
+{
+    std::vector<const weir_kernel *> kernels = { &WEIR_BEST(attention) };
+    if (weir_caps_detect().amx_bf16) kernels.push_back(&weir_kernel_omp_attention_amx);
+    return kernels;
+}
+
+void latents(
+    benchmark::State &state, const weir_kernel &kernel, int32_t depth, int32_t rows, int64_t heads
+)
+{
+    constexpr int64_t rank = 512, width = rank + 64;
+    const Cache cache(depth, rows, WEIR_KV_F16, 1, width, false);
+    Attention call(cache, depth, rows, heads, kernel, rank);
+    double fastest = 1e9;
+    for (auto _ : state) {
+        const double start = omp_get_wtime();
+        for (const auto &pages : cache.tables)
+            if (!call.run(pages.data())) state.SkipWithError("the kernel refused");
+        const double seconds = (omp_get_wtime() - start) / (double)cache.tables.size();
+        state.SetIterationTime(seconds);
+        fastest = std::min(fastest, seconds);
+    }
+    state.counters["best_us"] = fastest * 1e6;
+    const double positions = (double)rows * depth + rows * (rows + 1.0) / 2,
+                 bytes = (double)(depth + rows) * (double)(width * cache.element_bytes());
+    if (rows == 1) state.counters["MB"] = bytes * 1e-6;
+    rate(state, rows == 1 ? bytes : 0, positions * (double)(heads * (width + rank)) * 2);
 }
 
 void differential(
