@@ -90,7 +90,7 @@ static const weir_pretokenizer_kind kinds[] = {
     LIKE_LLAMA3("falcon-h1"), LIKE_LLAMA3("midm-2.0"), LIKE_LLAMA3("jina-v5-nano"),
     { "smaug-bpe",        { LLAMA3 }, .nfc = false },
     { "dbrx",             { LLAMA3 }, .nfc = false },
-    { "glm4",             { LLAMA3 }, .nfc = false },
+    { "glm4",             { LLAMA3 }, .ignore_merges = true },
     { "chatglm-bpe",      { LLAMA3 }, .nfc = false },
     { "glm5",             { LLAMA3 }, .ignore_merges = true },
     LIKE_GPT2("gpt-2"), LIKE_GPT2("phi-2"), LIKE_GPT2("gigachat"), LIKE_GPT2("a.x-4.0"),

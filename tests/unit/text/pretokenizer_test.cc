@@ -352,6 +352,11 @@ TEST(Pretokenizer, LikeLlama3MeansItsMergesAndItsFirstToken)
         ASSERT_NE(kind, nullptr) << name;
         EXPECT_TRUE(kind->add_bos && kind->ignore_merges) << name;
     }
+    for (const char *name : { "glm4", "glm5" }) {
+        const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name);
+        ASSERT_NE(kind, nullptr) << name;
+        EXPECT_TRUE(!kind->add_bos && kind->ignore_merges) << name;
+    }
 }
 
 TEST(Pretokenizer, SeedCoderLeavesLineEndsToTheNextPiece)
