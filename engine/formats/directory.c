@@ -3,6 +3,7 @@
  * cannot slow it down. */
 #include "engine/formats/directory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -247,6 +248,22 @@ bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out)
     if (value->type == WEIR_META_ARRAY && value->elements == NULL) return false;
     *out = *value;
     return true;
+}
+
+bool weir_tensor_directory_element(
+    const weir_tensor_directory *directory, const char *key, weir_meta *out
+)
+{
+    const char *const dot = strrchr(key, '.');
+    const size_t n = dot != NULL ? strspn(dot + 1, "0123456789") : 0;
+    char list_key[512];
+    weir_meta list;
+    if (weir_tensor_directory_meta(directory, key, out)) return true;
+    if (n == 0 || n > 4 || dot[1 + n] != '\0') return false;
+    if (snprintf(list_key, sizeof list_key, "%.*s", (int)(dot - key), key) >= (int)sizeof list_key)
+        return false;
+    return weir_tensor_directory_meta(directory, list_key, &list) && list.type == WEIR_META_ARRAY &&
+           weir_meta_at(&list, (size_t)strtoul(dot + 1, NULL, 10), out);
 }
 
 int32_t weir_tensor_directory_files(const weir_tensor_directory *directory)

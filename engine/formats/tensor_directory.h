@@ -94,6 +94,10 @@ bool weir_tensor_directory_meta_at(
     const weir_tensor_directory *directory, size_t index, const char **key, weir_meta *out
 );
 bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out);
+/* The same as weir_tensor_directory_meta, or for a key LIST.N element N of a list. */
+bool weir_tensor_directory_element(
+    const weir_tensor_directory *directory, const char *key, weir_meta *out
+);
 /* The files of the checkpoint, and a path of one; `file` of a tensor is below their number. */
 int32_t weir_tensor_directory_files(const weir_tensor_directory *directory);
 const char *weir_tensor_directory_file(const weir_tensor_directory *directory, int32_t file);

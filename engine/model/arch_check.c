@@ -19,14 +19,19 @@ static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },
 static const member when_keys[] = { { "gguf", FORM_TEXT, ONCE },        { "hf", FORM_TEXT, ONCE },
                                     { "above", FORM_NUMBER, ONCE },     { "is", FORM_TEXT, ONCE },
                                     { "gguf_tensor", FORM_TEXT, ONCE }, { 0 } };
-static const member shape_keys[] = {
-    { "gguf", FORM_NAMES, ONCE },      { "gguf_minus", FORM_NAMES, ONCE },
-    { "gguf_over", FORM_NAMES, ONCE }, { "gguf_times", FORM_TEXT, ONCE },
-    { "hf", FORM_NAMES, ONCE },        { "hf_times", FORM_TEXT, ONCE },
-    { "hf_rows", FORM_TEXT, ONCE },    { "default", FORM_DEFAULT, ONCE },
-    { "power", FORM_NUMBER, ONCE },    { "hf_double", FORM_TEXT, ONCE },
-    { "layers", FORM_NAMES, ONCE },    { 0 }
-};
+static const member shape_keys[] = { { "gguf", FORM_NAMES, ONCE },
+                                     { "gguf_minus", FORM_NAMES, ONCE },
+                                     { "gguf_over", FORM_NAMES, ONCE },
+                                     { "gguf_times", FORM_TEXT, ONCE },
+                                     { "hf", FORM_NAMES, ONCE },
+                                     { "hf_times", FORM_TEXT, ONCE },
+                                     { "hf_rows", FORM_TEXT, ONCE },
+                                     { "hf_length", FORM_TEXT, ONCE },
+                                     { "default", FORM_DEFAULT, ONCE },
+                                     { "power", FORM_NUMBER, ONCE },
+                                     { "hf_double", FORM_TEXT, ONCE },
+                                     { "layers", FORM_NAMES, ONCE },
+                                     { 0 } };
 static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS },
                                     { "truncate", FORM_FLAG, ONCE },
                                     { "scale_scores", FORM_FLAG, ONCE },
@@ -40,7 +45,7 @@ static const member list_keys[] = { { "gguf", FORM_TEXT, ONCE },      { "hf", FO
                                     { "set", FORM_TEXT, NEEDED },     { "others", FORM_TEXT, ONCE },
                                     { "from_zero", FORM_FLAG, ONCE }, { 0 } };
 static const member types_keys[] = {
-    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 }
+    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_NAMES, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 }
 };
 static const member interval_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                         { "hf", FORM_TEXT, ONCE },

@@ -20,22 +20,28 @@ static const weir_toml_node *layers_rule(const weir_arch *arch, const char *tabl
     return weir_toml_get(weir_toml_get(arch->root, "layers"), table);
 }
 
-/* Looks the rule's {gguf,hf} up in the metadata. Returns false if there is none. */
+/* Looks the rule's {gguf,hf} up in the metadata, of several keys the first that is there. Returns
+ * false if there is none. */
 static bool find_layers(
     layer_list *out, const weir_toml_node *rule, const weir_tensor_directory *directory
 )
 {
     const char *const prefix = weir_arch_gguf_prefix(directory);
-    const char *const key =
-        weir_toml_string(weir_toml_get(rule, prefix != NULL ? "gguf" : "hf"), NULL);
-    if (key == NULL) return false;
+    const weir_toml_node *const keys = weir_toml_get(rule, prefix != NULL ? "gguf" : "hf");
+    const bool is_list = keys != NULL && weir_toml_type_of(keys) == WEIR_TOML_ARRAY;
     *out = (layer_list
     ){ .path = weir_tensor_directory_path(directory), .rule = rule, .is_gguf = prefix != NULL };
-    (void)snprintf(
-        out->key, sizeof out->key, "%s%s%s", prefix != NULL ? prefix : "",
-        prefix != NULL ? "." : "", key
-    );
-    return weir_tensor_directory_meta(directory, out->key, &out->meta);
+    for (size_t i = 0; i < (is_list ? weir_toml_size(keys) : (size_t)(keys != NULL)); i++) {
+        const char *const key =
+            weir_toml_string(is_list ? weir_toml_at(keys, i, NULL) : keys, NULL);
+        if (key == NULL) continue;
+        (void)snprintf(
+            out->key, sizeof out->key, "%s%s%s", prefix != NULL ? prefix : "",
+            prefix != NULL ? "." : "", key
+        );
+        if (weir_tensor_directory_meta(directory, out->key, &out->meta)) return true;
+    }
+    return false;
 }
 
 static const char *rule_word(const weir_toml_node *rule, const char *key)

@@ -82,7 +82,10 @@ static const weir_weight *add_matrix(binder *b, const wanted *w, const part *fro
                                                            .dtype = from->dtype,
                                                            .stored = from->stored,
                                                            .first_row = from->first_row,
+                                                           .has_one_scale = from->has_one_scale,
                                                            .is_transposed = from->is_transposed,
+                                                           .row_width = from->row_width,
+                                                           .factor = from->factor,
                                                            .expert = w->is_per_row ? expert : 0,
                                                            .is_expert = w->is_per_row };
     return weight;
@@ -121,6 +124,12 @@ static bool take(binder *b, const wanted *w, part *out)
     return weir_bind_part(b, w, &f, 0, out);
 }
 
+/* Both factors of a vector; 0: none. */
+static float scale_of(const wanted *w, float factor)
+{
+    return factor == 0.0f ? w->scale : w->scale == 0.0f ? factor : w->scale * factor;
+}
+
 static void bind_vector(binder *b, const wanted *w, const float **parameter)
 {
     part from = { 0 };
@@ -132,7 +141,7 @@ static void bind_vector(binder *b, const wanted *w, const float **parameter)
                                 .count = w->n_rows,
                                 .runs = from.runs,
                                 .transform = from.change,
-                                .scale = w->scale,
+                                .scale = scale_of(w, from.factor),
                                 .initial = w->initial,
                                 .is_joined = w->is_joined }
         );
@@ -327,6 +336,10 @@ static void bind_embedding(binder *b)
         );
     b->model->embedding = tensor;
     b->model->shape.n_vocab = tensor->shape[0];
+    float factor;
+    if (!weir_bind_factor(b, "embed", weir_toml_get(b->table, "embed"), &factor)) return;
+    b->model->embedding_factor = factor != 0.0f ? factor : 1.0f;
+    b->model->stream_scale *= b->model->embedding_factor;
 }
 
 /* Longrope's two lists of factors, of GGUF files that have them. */

@@ -36,6 +36,7 @@ typedef struct wanted {
     /* The parameter's matrices are transposed in a fused tensor: rows and their elements there. */
     int64_t fused_n_rows, fused_n_in;
     bool is_transposed;
+    bool inputs_first; /* all matrices of the tensor are transposed: see hf_inputs_first */
     bool optional, is_exact, is_joined, has_initial;
     bool is_per_row; /* a row uses some experts */
     float initial;
@@ -54,7 +55,10 @@ typedef struct part {
     weir_row_runs runs;
     weir_dtype dtype, stored; /* of the matrix, and of the tensor's elements */
     int64_t first_row; /* in the tensor, of rows with block scales */
+    bool has_one_scale; /* of the whole tensor */
     bool is_transposed;
+    int64_t row_width; /* see bound_matrix */
+    float factor; /* of the elements, of `hf_factors`; 0: none */
     transform change; /* as [tensor] says */
 } part;
 
@@ -85,11 +89,15 @@ bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const wei
 /* The tensor with the scales of an FP8 matrix's blocks, NAME_scale_inv, marked as used; *out
  * becomes NULL if there is none. Returns false if the codes have scales of another kind
  * (reported). */
-bool weir_bind_find_block_scales(binder *b, const weir_tensor *codes, const weir_tensor **out);
+bool weir_bind_find_fp8_scales(binder *b, const weir_tensor *codes, const weir_tensor **out);
 void weir_bind_mark_used(binder *b, const weir_tensor *tensor);
 void weir_bind_report_missing(binder *b, const wanted *w, const char *name, int64_t expert);
 
 /* bind_part.c */
+
+/* The product of the settings that `hf_factors` of the entry lists, of which a missing one is 1;
+ * *out is 0 if it is 1. Returns false for one that is no number, or a product of 0 (reported). */
+bool weir_bind_factor(binder *b, const char *parameter, const weir_toml_node *entry, float *out);
 
 /* Elements of a shape; 0: more than any tensor has, or a dimension below 1. */
 int64_t weir_bind_elements(const int64_t *dims, int32_t n_dims);

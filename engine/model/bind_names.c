@@ -147,17 +147,33 @@ bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const wei
     return name == NULL || *out != NULL;
 }
 
-bool weir_bind_find_block_scales(binder *b, const weir_tensor *codes, const weir_tensor **out)
+/* The scale of activations in FP8, PREFIX.activation_scale beside PREFIX.weight, is not needed. */
+static void skip_activation_scale(binder *b, const weir_tensor *codes)
+{
+    const weir_tensor_directory *const directory = weir_model_directory_of(b->model, codes);
+    const char *const dot = strrchr(codes->name, '.');
+    char name[2 * NAME_LENGTH];
+    if (dot == NULL) return;
+    (void
+    )snprintf(name, sizeof name, "%.*s.activation_scale", (int)(dot - codes->name), codes->name);
+    const weir_tensor *const scale = weir_tensor_directory_find(directory, name);
+    if (scale != NULL) weir_bind_mark_used(b, scale);
+}
+
+bool weir_bind_find_fp8_scales(binder *b, const weir_tensor *codes, const weir_tensor **out)
 {
     const weir_tensor_directory *const directory = weir_model_directory_of(b->model, codes);
     char name[2 * NAME_LENGTH];
+    skip_activation_scale(b, codes);
     (void)snprintf(name, sizeof name, "%s_scale_inv", codes->name);
     *out = weir_tensor_directory_find(directory, name);
     if (*out != NULL) weir_bind_mark_used(b, *out);
     (void)snprintf(name, sizeof name, "%s_scale", codes->name);
     if (*out != NULL || weir_tensor_directory_find(directory, name) == NULL) return true;
     weir_bind_problem(
-        b, "tensor %s is FP8 with scales %s; only scales of blocks (%s_scale_inv) are supported",
+        b,
+        "tensor %s is FP8 with scales %s; only %s_scale_inv is supported, of blocks or of all of "
+        "it",
         codes->name, name, codes->name
     );
     return false;

@@ -3,6 +3,7 @@
  * matrix the rows of several parameters follow each other, as a whole or in groups. Its shape says
  * which. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,14 @@ static bool is_transposed(const weir_toml_node *entry)
     return out;
 }
 
+/* What `hf_inputs_first` of an entry says. */
+static bool inputs_first(const binder *b, const weir_toml_node *entry)
+{
+    bool out = false;
+    (void)weir_toml_bool(weir_toml_get(entry, "hf_inputs_first"), &out);
+    return out && b->container == WEIR_CONTAINER_SAFETENSORS;
+}
+
 static bool set_dims(
     const binder *b, wanted *w, const weir_parameter *parameter, const weir_block_use *use
 )
@@ -44,6 +53,7 @@ static bool set_dims(
     WEIR_ASSERT(w->n_in > 0); /* it divides `all` */
     w->n_rows = all / w->n_in / (w->n_experts > 0 ? w->n_experts : 1);
     w->is_transposed = is_transposed(weir_toml_get(b->table, parameter->name));
+    w->inputs_first = inputs_first(b, weir_toml_get(b->table, parameter->name));
     w->fused_n_rows = w->is_transposed ? w->n_in : w->n_rows;
     w->fused_n_in = w->is_transposed ? w->n_rows : w->n_in;
     return true;
@@ -287,24 +297,33 @@ static bool locate_blocks(
 
 static int64_t n_blocks(int64_t n) { return (n + WEIR_SCALED_BLOCK - 1) / WEIR_SCALED_BLOCK; }
 
-/* Finds the scales of a matrix in FP8. Returns false if they are not those of its blocks
- * (reported). */
-static bool find_block_scales(binder *b, const wanted *w, part *out)
+static bool is_one_number(const weir_tensor *tensor)
+{
+    int32_t i = 0;
+    while (i < tensor->n_dims && tensor->shape[i] == 1) i++;
+    return i == tensor->n_dims;
+}
+
+/* Finds the scales of a matrix in FP8. Returns false if they are neither those of its blocks nor
+ * one number (reported). */
+static bool find_fp8_scales(binder *b, const wanted *w, part *out)
 {
     const weir_tensor *const codes = out->tensor;
-    if (codes->dtype != WEIR_F8_E4M3 || !weir_bind_find_block_scales(b, codes, &out->scales))
+    if (codes->dtype != WEIR_F8_E4M3 || !weir_bind_find_fp8_scales(b, codes, &out->scales))
         return codes->dtype != WEIR_F8_E4M3;
     if (out->scales == NULL) return true;
     const weir_tensor *const scales = out->scales;
     const int64_t n = codes->n_dims == 2 ? n_blocks(codes->shape[0]) : 0,
                   n_in = codes->n_dims == 2 ? n_blocks(codes->shape[1]) : 0;
-    const bool fits = scales->n_dims == 2 && scales->shape[0] == n && scales->shape[1] == n_in;
+    out->has_one_scale = is_one_number(scales);
+    const bool fits = out->has_one_scale ||
+                      (scales->n_dims == 2 && scales->shape[0] == n && scales->shape[1] == n_in);
     if (n == 0 || (scales->dtype != WEIR_F32 && scales->dtype != WEIR_BF16) || !fits ||
-        weir_row_bytes(scales->dtype, n * n_in) > scales->bytes) {
+        weir_row_bytes(scales->dtype, out->has_one_scale ? 1 : n * n_in) > scales->bytes) {
         weir_bind_problem(
             b,
             "tensors %s and %s are not FP8 codes of \"%s\" and the scales of their blocks of "
-            "%d x %d, f32 or bf16",
+            "%d x %d, or one for all of them, f32 or bf16",
             codes->name, scales->name, w->parameter, WEIR_SCALED_BLOCK, WEIR_SCALED_BLOCK
         );
         return false;
@@ -312,6 +331,69 @@ static bool find_block_scales(binder *b, const wanted *w, part *out)
     out->scale_data = scales->data;
     out->dtype = b->model->activations == WEIR_ACTIVATIONS_F32 ? WEIR_F32 : WEIR_BF16;
     return true;
+}
+
+/* A matrix whose inputs are the rows of its tensor; with `fused` the outputs of all parameters are
+ * side by side in them. Returns false if the tensor is another one (reported). */
+static bool bind_columns(binder *b, const wanted *w, bool is_stacked, int64_t expert, part *out)
+{
+    const weir_tensor *const tensor = out->tensor;
+    const int64_t width = w->fused_rows > 0 ? w->fused_rows : w->n_rows;
+    const weir_dtype_info info = weir_dtype_of(tensor->dtype);
+    shape want = { 0 };
+    if (is_stacked) want.dims[want.n_dims++] = w->n_experts;
+    want.dims[want.n_dims++] = w->n_in;
+    want.dims[want.n_dims++] = width;
+    const int64_t n = weir_bind_elements(want.dims, want.n_dims);
+    if (n == 0 || !has_shape(tensor, want) || info.block_elements != 1 ||
+        tensor->dtype == WEIR_F8_E4M3 || weir_row_bytes(tensor->dtype, n) > tensor->bytes) {
+        char got[160], text[160];
+        weir_bind_describe(got, sizeof got, tensor->shape, tensor->n_dims);
+        weir_bind_describe(text, sizeof text, want.dims, want.n_dims);
+        weir_bind_problem(
+            b, "tensor %s is [%s] of %s, want [%s] with the inputs first, of f32, f16 or bf16",
+            tensor->name, got, info.name, text
+        );
+        return false;
+    }
+    const int64_t first = (is_stacked ? expert : 0) * w->n_in * width + w->first_row;
+    out->data = tensor->data != NULL ? tensor->data + weir_row_bytes(tensor->dtype, first) : NULL;
+    out->runs = (weir_row_runs){ w->n_in, w->n_in };
+    out->row_width = width;
+    out->is_transposed = true;
+    return true;
+}
+
+bool weir_bind_factor(binder *b, const char *parameter, const weir_toml_node *entry, float *out)
+{
+    const weir_toml_node *const keys = weir_toml_get(entry, "hf_factors");
+    double factor = 1.0;
+    *out = 0.0f;
+    if (keys == NULL || b->container != WEIR_CONTAINER_SAFETENSORS) return true;
+    for (size_t i = 0; i < weir_toml_size(keys); i++) {
+        const char *const key = weir_toml_string(weir_toml_at(keys, i, NULL), NULL);
+        weir_meta meta;
+        if (key == NULL || !weir_tensor_directory_element(b->model->directory, key, &meta))
+            continue;
+        const double other = meta.type == WEIR_META_FLOAT ? meta.number : 0.0;
+        factor *= meta.type == WEIR_META_INT ? (double)meta.integer : other;
+    }
+    if (fabs(factor) >= 1e-6 && fabs(factor) <= 1e6) {
+        if (factor < 1.0 || factor > 1.0) *out = (float)factor;
+        return true;
+    }
+    weir_bind_problem(
+        b, "the settings that multiply \"%s\" are no numbers, or their product %g is out of range",
+        parameter, factor
+    );
+    return false;
+}
+
+/* The type of a multiplied matrix. */
+static weir_dtype multiplied_dtype(const binder *b, const part *own)
+{
+    return own->stored == WEIR_BF16 && b->model->activations != WEIR_ACTIVATIONS_F32 ? WEIR_BF16
+                                                                                     : WEIR_F32;
 }
 
 bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, part *out)
@@ -324,6 +406,9 @@ bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, 
                    .stored = tensor->dtype,
                    .change = transform_of(b, w) };
     weir_bind_mark_used(b, tensor);
+    if (!weir_bind_factor(b, w->parameter, w->entry, &out->factor)) return false;
+    if (out->factor != 0.0f && w->n_in > 1) out->dtype = multiplied_dtype(b, out);
+    if (w->inputs_first) return bind_columns(b, w, is_stacked, expert, out);
     if (!weir_bind_find_scales(b, w, expert, &out->scales)) return false;
     const bool is_split = out->scales != NULL;
     if (is_split && single.n_dims == WEIR_TENSOR_DIMS) {
@@ -362,5 +447,5 @@ bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, 
     if (!locate(b, w, tensor, rows, &offset)) return false;
     out->data = tensor->data != NULL ? tensor->data + offset : NULL;
     if (rows.is_transposed && weir_dtype_of(out->dtype).quantised) out->dtype = WEIR_F32;
-    return w->n_in == 1 || find_block_scales(b, w, out);
+    return w->n_in == 1 || find_fp8_scales(b, w, out);
 }

@@ -17,8 +17,9 @@ size_t weir_expert_span(const bound_matrix *matrix, int64_t n_out, int64_t n_in,
     if (of_scales && !is_joined)
         return matrix->scales->bytes - (size_t)(matrix->scale_data - matrix->scales->data);
     if (is_joined && !of_scales) bytes *= 16;
-    const size_t rows = (size_t)weir_row_at(matrix->runs, n_rows - 1) + 1;
-    return weir_mul_size(&bytes, rows, bytes) ? bytes : SIZE_MAX;
+    const size_t before = (size_t)weir_row_at(matrix->runs, n_rows - 1); /* the last row */
+    size_t out = matrix->row_width > 0 ? weir_row_bytes(matrix->stored, matrix->row_width) : bytes;
+    return weir_mul_size(&out, before, out) && weir_add_size(&out, out, bytes) ? out : SIZE_MAX;
 }
 
 /* Bytes of a matrix in its file, and where their place will be told. */

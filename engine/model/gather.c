@@ -1,6 +1,6 @@
 /* engine/model/gather.c - matrices that are not rows one after another in their tensor: scattered,
- * transposed, or with codes and scales in two tensors. At load, one matrix at a time: a pass over
- * the bytes, which packing follows. */
+ * transposed, multiplied, or with codes and scales in two tensors. At load, one matrix at a time: a
+ * pass over the bytes, which packing follows. */
 #include <string.h>
 
 #include "engine/model/model_internal.h"
@@ -10,7 +10,8 @@
 
 bool weir_matrix_is_scattered(const bound_matrix *matrix, int64_t n_out)
 {
-    return matrix->runs.length < n_out || matrix->scales != NULL || matrix->is_transposed;
+    return matrix->runs.length < n_out || matrix->scales != NULL || matrix->is_transposed ||
+           matrix->factor != 0.0f;
 }
 
 /* ---- MXFP4 ----------------------------------------------------------------------------------- */
@@ -51,20 +52,28 @@ static float scale_at(const bound_matrix *matrix, int64_t index)
     return scale;
 }
 
+/* Elements from one row of the tensor to the next; `width`: of the matrix's part of a row. */
+static int64_t row_width(const bound_matrix *matrix, int64_t width)
+{
+    return matrix->row_width > 0 ? matrix->row_width : width;
+}
+
 /* Decodes n elements, from `first` on, of a row of `width` elements in the tensor. */
 static void decode(
     float *out, const bound_matrix *matrix, int64_t row, int64_t first, int64_t n, int64_t width
 )
 {
-    const unsigned char *const from = matrix->data +
-                                      (size_t)row * weir_row_bytes(matrix->stored, width) +
-                                      weir_row_bytes(matrix->stored, first);
+    const size_t row_bytes = weir_row_bytes(matrix->stored, row_width(matrix, width));
+    const unsigned char *const from =
+        matrix->data + (size_t)row * row_bytes + weir_row_bytes(matrix->stored, first);
     WEIR_ASSERT(weir_dequantise(out, from, matrix->stored, n) == WEIR_OK);
+    for (int64_t i = 0; matrix->factor != 0.0f && i < n; i++) out[i] *= matrix->factor;
     if (matrix->scales == NULL) return;
     const int64_t per_row = (width + WEIR_SCALED_BLOCK - 1) / WEIR_SCALED_BLOCK,
                   begin = (matrix->first_row + row) / WEIR_SCALED_BLOCK * per_row;
     for (int64_t i = 0; i < n; i += WEIR_SCALED_BLOCK) {
-        const float scale = scale_at(matrix, begin + (first + i) / WEIR_SCALED_BLOCK);
+        const float scale =
+            scale_at(matrix, matrix->has_one_scale ? 0 : begin + (first + i) / WEIR_SCALED_BLOCK);
         const int64_t end = weir_min(n, i + WEIR_SCALED_BLOCK);
         for (int64_t j = i; j < end; j++) out[j] *= scale;
     }
@@ -79,7 +88,7 @@ static void put(unsigned char *dst, weir_dtype dtype, int64_t at, float x)
         memcpy(dst + 4 * (size_t)at, &x, sizeof x);
 }
 
-/* By values: f32 of blocks, or bf16 of FP8 with scales. */
+/* By values: f32 of blocks, bf16 of FP8 with scales, or multiplied. */
 static void gather_values(
     unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in
 )
@@ -103,7 +112,7 @@ static void transpose(unsigned char *dst, const bound_matrix *matrix, int64_t n_
 {
     const size_t size = weir_row_bytes(matrix->dtype, 1);
     for (int64_t r = 0; r < n_in; r++) {
-        const size_t from = (size_t)weir_row_at(matrix->runs, r) * (size_t)n_out;
+        const size_t from = (size_t)weir_row_at(matrix->runs, r) * (size_t)row_width(matrix, n_out);
         for (int64_t c = 0; c < n_out; c++)
             memcpy(
                 dst + (size_t)(c * n_in + r) * size, matrix->data + (from + (size_t)c) * size, size
@@ -115,7 +124,8 @@ void weir_matrix_gather(unsigned char *dst, const bound_matrix *matrix, int64_t 
 {
     const size_t row_bytes = weir_row_bytes(matrix->dtype, n_in);
     const bool is_joined = matrix->scales != NULL && matrix->dtype == WEIR_MXFP4;
-    const bool by_values = matrix->stored != matrix->dtype && !is_joined,
+    const bool by_values =
+                   (matrix->stored != matrix->dtype || matrix->factor != 0.0f) && !is_joined,
                as_rows = !by_values && !matrix->is_transposed;
     if (by_values) gather_values(dst, matrix, n_out, n_in);
     if (!by_values && matrix->is_transposed) transpose(dst, matrix, n_out, n_in);

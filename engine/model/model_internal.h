@@ -29,13 +29,16 @@ typedef struct bound_matrix {
     const unsigned char *data; /* in the tensor */
     /* MXFP4 in two tensors: `tensor` has the codes of blocks, [.., inputs / 32, 16], each byte
      * elements 2 j and 2 j + 1; `scales` the exponents, [.., inputs / 32]. FP8: `scales` has those
-     * of blocks of the whole tensor. Otherwise NULL. */
+     * of blocks of the whole tensor, or one number for all of it. Otherwise NULL. */
     const weir_tensor *scales;
     const unsigned char *scale_data; /* in `scales` */
     int64_t first_row; /* in the tensor; FP8 */
+    bool has_one_scale; /* FP8 */
     weir_row_runs runs;
     weir_dtype dtype, stored; /* of the matrix, and of the tensor */
     bool is_transposed; /* the tensor has its columns as rows */
+    int64_t row_width; /* elements of the tensor's rows, of which the matrix has some; 0: all */
+    float factor; /* of its elements; 0: none */
     int64_t expert; /* index in the parameter's array; 0 in other parameters */
     bool is_expert, is_last; /* of the tensor */
 } bound_matrix;
@@ -110,6 +113,7 @@ struct weir_model {
      * is: rows enter it times stream_scale, and their norms have stream_eps
      * (docs/decisions/0056). Both scales are 1 without one. */
     float residual_scale, stream_scale, stream_eps;
+    float embedding_factor; /* `hf_factors` of the embedding; in stream_scale, too; 1: none */
     layer *layers;
     weir_kv_geometry *geometry; /* [kv_layers + window_layers], with first_head set */
     int32_t *kv_numbers; /* [kv_layers + window_layers] */

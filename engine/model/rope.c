@@ -216,9 +216,10 @@ static weir_status apply_yarn(
             shape->rope_theta
         );
     scale_yarn(frequencies, shape->rotary_dim / 2, shape->rope_theta, &y);
-    /* GGUF has no mscale where scores are scaled: there it equals mscale_all_dim. */
-    const double alone =
-        s->is_gguf && flag(arch, "scale_scores", false) ? 1.0 : yarn_magnitude(factor, 1.0);
+    /* GGUF has no mscale: where it has mscale_all_dim, or scores are scaled, the two are equal. */
+    const bool is_equal = s->is_gguf && (flag(arch, "scale_scores", false) ||
+                                         rope_number(s, NULL, "yarn_log_multiplier", 0.0) != 0.0);
+    const double alone = is_equal ? 1.0 : yarn_magnitude(factor, 1.0);
     const double derived = scale != 0.0 && all != 0.0
                                ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all)
                                : alone;

@@ -153,19 +153,6 @@ static bool number_of(reader *r, const weir_meta *meta, double *out)
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
-
-/* Element N of the list LIST for a key LIST.N. */
-static bool find_element(const reader *r, char *key, weir_meta *out)
-{
-    char *const dot = strrchr(key, '.');
-    const size_t n = dot != NULL ? strspn(dot + 1, "0123456789") : 0;
-    weir_meta list;
-    if (n == 0 || n > 4 || dot[1 + n] != '\0') return false;
-    *dot = '\0';
-    return weir_tensor_directory_meta(r->directory, key, &list) && list.type == WEIR_META_ARRAY &&
-           weir_meta_at(&list, (size_t)strtoul(dot + 1, NULL, 10), out);
-}
-
 static bool read_key(reader *r, const char *key, double *out)
 {
     char full[512];
@@ -174,9 +161,7 @@ static bool read_key(reader *r, const char *key, double *out)
     else
         (void)snprintf(full, sizeof full, "%s", key);
     weir_meta meta;
-    return (weir_tensor_directory_meta(r->directory, full, &meta) || find_element(r, full, &meta)
-           ) &&
-           number_of(r, &meta, out);
+    return weir_tensor_directory_element(r->directory, full, &meta) && number_of(r, &meta, out);
 }
 
 /* KEY or [KEYS]: the first that exists. */
@@ -233,6 +218,18 @@ static bool read_rows(const reader *r, const weir_toml_node *node, double *out)
     return true;
 }
 
+/* Entries of the list at this path. */
+static bool read_length(const reader *r, const weir_toml_node *node, double *out)
+{
+    const char *const path = node != NULL ? weir_toml_string(node, NULL) : NULL;
+    weir_meta meta;
+    if (path == NULL || !weir_tensor_directory_meta(r->directory, path, &meta) ||
+        meta.type != WEIR_META_ARRAY)
+        return false;
+    *out = (double)meta.length;
+    return true;
+}
+
 /* True if the setting of config.json is. */
 static bool is_set(const reader *r, const weir_toml_node *node)
 {
@@ -258,7 +255,8 @@ static bool read_source(reader *r, const weir_toml_node *source, double *out)
     }
     if (read_rows(r, weir_toml_get(source, "hf_rows"), out)) return true;
     if (!read_keys(r, weir_toml_get(source, "hf"), out))
-        return read_default(r, weir_toml_get(source, "default"), out);
+        return read_length(r, weir_toml_get(source, "hf_length"), out) ||
+               read_default(r, weir_toml_get(source, "default"), out);
     if (is_set(r, weir_toml_get(source, "hf_double"))) *out *= 2.0;
     return read_factor(r, source, "hf_times", out);
 }

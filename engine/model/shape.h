@@ -34,6 +34,7 @@ extern "C" {
     X(d_shared, 0, 1 << 22) /* experts that every token uses, together; 0: none */                 \
     X(window, 0, INT32_MAX) /* sliding window in tokens, 0: none            */                     \
     X(context, 1, INT32_MAX) /* trained context length                       */                    \
+    X(attention_temperature_length, 0, INT32_MAX) /* tokens; see the scale     */                  \
     X(gdn_k_heads, 1, 4096) /* gated DeltaNet                               */                     \
     X(gdn_v_heads, 1, 4096)                                                                        \
     X(gdn_k_dim, 1, 4096)                                                                          \
@@ -59,6 +60,7 @@ extern "C" {
     X(logit_softcap, 0.0, 1e6) /* 0: none */                                                       \
     X(attention_softcap, 0.0, 1e6) /* of scores; 0: none */                                        \
     X(attention_scale, 0.0, 1e6) /* factor of q . k; 0: 1 / sqrt(width of a query head) */         \
+    X(attention_temperature_scale, 0.0, 1e3) /* grows queries by their position; 0: none */        \
     X(rope_theta, 1e-3, 1e12)                                                                      \
     X(rope_theta_local, 1e-3, 1e12) /* of layers with rope_local */                                \
     X(ssm_dt_min, 0.0, 1e6) /* limits of Mamba-2's time steps */                                   \
@@ -92,7 +94,8 @@ int64_t weir_shape_integer(const weir_shape *shape, const char *name);
 
 /* Reads every entry of the [shape] table. A source is
  *   { gguf = KEY or [KEYS], gguf_minus = KEY, gguf_over = KEY, gguf_times = SHAPE, hf = PATH or
- *   [PATHS], hf_times = SHAPE, hf_double = PATH, hf_rows = TENSOR, default = NUMBER | "SHAPE" |
+ *   [PATHS], hf_times = SHAPE, hf_double = PATH, hf_rows = TENSOR, hf_length = PATH, default =
+ *   NUMBER | "SHAPE" |
  *   "SHAPE / SHAPE", power = NUMBER, layers = [BLOCKS] }
  * `hf_rows` is the number of rows of a tensor, for what config.json does not say. With `hf_double`
  * the value is twice as large if that setting is true. `power` is an exponent of the value,

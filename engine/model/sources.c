@@ -171,6 +171,13 @@ weir_dtype weir_source_dtype(const weir_model *model, const weir_parameter_sourc
     return matrix != NULL ? matrix->dtype : table_of(model, source)->dtype;
 }
 
+float weir_source_factor(const weir_model *model, const weir_parameter_source *source)
+{
+    return source->first == (size_t)EMBEDDING && source->kind == WEIR_PARAMETER_MATRIX
+               ? model->embedding_factor
+               : 1.0f;
+}
+
 size_t weir_source_gathered(const weir_model *model, const weir_parameter_source *source)
 {
     if (source->kind == WEIR_PARAMETER_VECTOR) return 0;

@@ -28,6 +28,8 @@ WEIR_MUST_CHECK weir_status weir_model_sources(
 /* The type of its elements: that of the checkpoint's, f32 of what has to be computed (transposed
  * blocks, FP8 with scales). */
 weir_dtype weir_source_dtype(const weir_model *model, const weir_parameter_source *source);
+/* What the values of its rows are to be multiplied by; 1 for all but the table of embeddings. */
+float weir_source_factor(const weir_model *model, const weir_parameter_source *source);
 /* Bytes that weir_source_rows needs to gather a matrix; 0: its rows are read in place. */
 size_t weir_source_gathered(const weir_model *model, const weir_parameter_source *source);
 /* The rows of a matrix one after another, of weir_source_dtype: gathered, or in the mapped file.

@@ -16,6 +16,9 @@ extern "C" {
 typedef struct weir_rope_table {
     const float *frequencies; /* [rotary_dim / 2] */
     float magnitude; /* factor of cos and sin */
+    /* A factor that grows with the position (weir_rope_args); only of queries. */
+    float temperature_scale;
+    int32_t temperature_length; /* 0: none */
 } weir_rope_table;
 
 /* Provides pages that are not in memory. A segment with such pages is attended in ranges of

@@ -38,6 +38,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto *args = static_cast<const weir_rope_args *>(op_args);
     if (caps->cuda_capability < 80) return "needs sm_80";
+    if (args->temperature_length > 0) return "has no temperature of queries";
     return args->n_heads > (int64_t)kHeads * kMostBlocks ? "too many heads" : nullptr;
 }
 

@@ -57,6 +57,31 @@ WEIR_INLINE float softmax_factor(const float *logits, int64_t n_experts, float h
     return 1.0f / sum;
 }
 
+WEIR_INLINE float highest_of(const float *logits, int64_t n_experts)
+{
+    float highest = -INFINITY;
+    for (int64_t e = 0; e < n_experts; e++)
+        if (logits[e] > highest) highest = logits[e];
+    return highest;
+}
+
+/* What experts are chosen by; without a bias logits are ordered as their softmax is. */
+WEIR_INLINE void keys_of(
+    float *keys, const float *logits, const float *bias, int64_t n_experts, bool is_sigmoid
+)
+{
+    const bool is_score = !is_sigmoid && bias;
+    const float highest = is_score ? highest_of(logits, n_experts) : 0.0f,
+                factor = is_score ? softmax_factor(logits, n_experts, highest) : 0.0f;
+    LANES
+    for (int64_t e = 0; e < n_experts; e++) {
+        if (is_sigmoid)
+            keys[e] = lane_sigmoid(logits[e]) + (bias ? bias[e] : 0.0f);
+        else
+            keys[e] = is_score ? lane_exp(logits[e] - highest) * factor + bias[e] : logits[e];
+    }
+}
+
 WEIR_INLINE void weigh(
     const float *logits, const int32_t *chosen, float *weights, int64_t n_chosen, float factor,
     float floor, bool normalise, float scale, bool is_sigmoid, float highest
@@ -104,9 +129,7 @@ static weir_status WEIR_K(expert_route)(const weir_kernel_context *context, cons
             float *const keys = all_keys + t * (n_experts + n_groups), *const to =
                                                                            weights + t * n_weights;
             int32_t *const experts = chosen + t * k;
-            LANES
-            for (int64_t e = 0; e < n_experts; e++)
-                keys[e] = is_sigmoid ? lane_sigmoid(row[e]) + (bias ? bias[e] : 0.0f) : row[e];
+            keys_of(keys, row, bias, n_experts, is_sigmoid);
             if (n_groups > 1)
                 drop_groups(keys, keys + n_experts, n_experts, n_groups, n_used, is_sigmoid);
             for (int64_t j = 0; j < k; j++)
@@ -115,7 +138,7 @@ static weir_status WEIR_K(expert_route)(const weir_kernel_context *context, cons
                            : next_expert(
                                  keys, n_experts, ordered(keys[experts[j - 1]]), experts[j - 1]
                              );
-            const float highest = row[experts[0]];
+            const float highest = bias ? highest_of(row, n_experts) : row[experts[0]];
             const bool needs_all = !is_sigmoid && !normalise;
             weigh(
                 row, experts, to, k, needs_all ? softmax_factor(row, n_experts, highest) : 1.0f,

@@ -6,6 +6,14 @@
 enum { PAIRS = 128 }; /* at a time in team memory */
 
 #pragma omp declare target
+/* Of cos and sin at a position, with the temperature of queries. */
+WEIR_INLINE float magnitude_at(float magnitude, float scale, int32_t length, int32_t position)
+{
+    if (length <= 0) return magnitude;
+    const int32_t n_lengths = position / length;
+    return magnitude * (1.0f + scale * lane_log((float)(1 + n_lengths)));
+}
+
 /* Pairs [first, first + n) of one row, all heads. sine, cosine [PAIRS] are shared by the team. */
 WEIR_INLINE void rotate(
     float *row, const float *frequencies, float position, float magnitude, int64_t n_heads,
@@ -45,7 +53,8 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
     const float *const frequencies = args->frequencies;
     const int64_t n_rows = args->n_rows, n_heads = args->n_heads, half = args->rotary_dim / 2;
     const int64_t row_stride = args->row_stride, head_stride = args->head_stride;
-    const float magnitude = args->magnitude;
+    const float magnitude = args->magnitude, temperature_scale = args->temperature_scale;
+    const int32_t temperature_length = args->temperature_length;
     const bool pairs = args->pairing == WEIR_ROPE_PAIRS;
     if (n_rows <= 0) return WEIR_OK;
 
@@ -54,18 +63,20 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
         float sine[PAIRS], cosine[PAIRS];
         TEAM_LANES
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step()) {
+            const float own =
+                magnitude_at(magnitude, temperature_scale, temperature_length, positions[r]);
             for (int64_t first = 0; first < half; first += PAIRS) {
                 const int64_t n = half - first < PAIRS ? half - first : PAIRS;
                 float *const row = x + r * row_stride;
                 const float position = (float)positions[r];
                 if (pairs)
                     rotate(
-                        row, frequencies, position, magnitude, n_heads, head_stride, half, first, n,
-                        true, sine, cosine, lane_thread()
+                        row, frequencies, position, own, n_heads, head_stride, half, first, n, true,
+                        sine, cosine, lane_thread()
                     );
                 else
                     rotate(
-                        row, frequencies, position, magnitude, n_heads, head_stride, half, first, n,
+                        row, frequencies, position, own, n_heads, head_stride, half, first, n,
                         false, sine, cosine, lane_thread()
                     );
             }

@@ -5,13 +5,21 @@
 
 static double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
+static double softmax(const weir_expert_route_args *args, const float *logits, int64_t e)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < args->n_experts; i++) sum += exp((double)logits[i] - (double)logits[e]);
+    return 1.0 / sum;
+}
+
 /* What experts are chosen by, and what it orders like. NaN counts as lowest. */
 static float key_of(const weir_expert_route_args *args, const float *logits, int64_t e)
 {
     const double bias = args->bias ? (double)args->bias[e] : 0.0;
-    const float key = args->scores == WEIR_EXPERTS_SOFTMAX
-                          ? logits[e]
-                          : (float)(sigmoid((double)logits[e]) + bias);
+    float key = logits[e];
+    if (args->scores == WEIR_EXPERTS_SIGMOID) key = (float)(sigmoid((double)logits[e]) + bias);
+    if (args->scores == WEIR_EXPERTS_SOFTMAX && args->bias)
+        key = (float)(softmax(args, logits, e) + bias);
     return isnan(key) ? -INFINITY : key;
 }
 

@@ -155,10 +155,18 @@ void rope(benchmark::State &state, int64_t rows)
     const int64_t heads = 10, dim = 256;
     Floats x = noise((size_t)(rows * heads * dim)), frequencies(32, 0.01f);
     std::vector<int32_t> positions((size_t)rows, 100000);
-    const weir_rope_args args = {
-        x.data(), positions.data(),    frequencies.data(), rows, heads, 64, heads * dim, dim,
-        1,        WEIR_ROPE_HALF_SPLIT
-    };
+    const weir_rope_args args = { x.data(),
+                                  positions.data(),
+                                  frequencies.data(),
+                                  rows,
+                                  heads,
+                                  64,
+                                  heads * dim,
+                                  dim,
+                                  1,
+                                  WEIR_ROPE_HALF_SPLIT,
+                                  0,
+                                  0 };
     repeat(state, WEIR_BEST(rope), &args);
 }
 

@@ -60,7 +60,7 @@ static int64_t head_place(const weir_shape &shape, bool tiled, int64_t h)
 Recurrent recurrent_of(const weir_shape &shape, const std::string &mixer)
 {
     if (mixer == "short_conv") return { shape.d_model, shape.conv_taps };
-    if (mixer == "mamba2")
+    if (mixer == "mamba2" || mixer == "attention_mamba2")
         return { shape.ssm_heads * shape.ssm_head_dim + 2 * shape.ssm_groups * shape.ssm_state,
                  shape.ssm_taps,
                  shape.ssm_heads,

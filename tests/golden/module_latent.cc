@@ -227,7 +227,7 @@ class Run {
         step.stream = stream(), step.n_rows = n, step.n_segments = 1;
         step.in.x = l_.input.data() + first * l_.shape.d_model;
         step.in.positions = positions_.data() + first;
-        step.in.rope = { l_.rope.values.data(), l_.rope.magnitude };
+        step.in.rope = { l_.rope.values.data(), l_.rope.magnitude, 0, 0 };
         step.out.x = seen_->out.data() + first * l_.n_out;
         step.out.scratch =
             reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);

@@ -110,7 +110,9 @@ void rotate(
                                   shape[1] * shape[2],
                                   shape[2],
                                   1.0f,
-                                  WEIR_ROPE_HALF_SPLIT };
+                                  WEIR_ROPE_HALF_SPLIT,
+                                  0.0f,
+                                  0 };
     if (row->run(&args)) then();
 }
 

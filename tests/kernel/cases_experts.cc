@@ -87,6 +87,8 @@ std::vector<Case> experts_cases(weir_op op)
              route({ 6, 16, 4, sigmoid, WEIR_EXPERTS_NONE, true, true, 2.5f, 4, 2 }),
              route({ 6, 18, 5, softmax, WEIR_EXPERTS_PLAIN, false, false, 16, 6, 3 }),
              route({ 2, 12, 4, sigmoid, WEIR_EXPERTS_NONE, true, false, 1, 12, 4 }),
+             route({ 7, 64, 6, softmax, WEIR_EXPERTS_PLAIN, true, true }),
+             route({ 5, 18, 5, softmax, WEIR_EXPERTS_NONE, false, true, 2, 6, 3 }),
              route({ 2, 12, 6, softmax, WEIR_EXPERTS_NONE, true, false, 1, 4, 3, Fill::Zero }),
              route({ 3, 12, 12, sigmoid, WEIR_EXPERTS_NONE, true, false, 1, 0, 0, Fill::Zero }) };
 }

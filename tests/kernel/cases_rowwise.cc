@@ -85,33 +85,36 @@ Case gated_rmsnorm(
 
 Case rope(
     int64_t n_rows, int64_t n_heads, int64_t rotary_dim, int64_t pad, weir_rope_pairing pairing,
-    int32_t first = 0, float magnitude = 1
+    int32_t first = 0, float magnitude = 1, int32_t length = 0
 )
 {
-    return { label("rope", { n_rows, n_heads, rotary_dim, pad, first }) +
-                 (pairing == WEIR_ROPE_PAIRS ? "_pairs" : "_half"),
-             [=](Builder &b, bool) {
-                 auto *args = b.one<weir_rope_args>();
-                 const int64_t head = rotary_dim + pad, stride = n_heads * head + pad;
-                 auto *positions = b.array<int32_t>((size_t)n_rows);
-                 auto *frequencies = b.array<float>((size_t)rotary_dim / 2);
-                 for (int64_t t = 0; t < n_rows; t++) positions[t] = first + (int32_t)t;
-                 for (int64_t i = 0; i < rotary_dim / 2; i++)
-                     frequencies[i] = powf(1e7f, -2.0f * (float)i / (float)rotary_dim);
-                 *args = { b.inout((size_t)(n_rows * stride)),
-                           positions,
-                           frequencies,
-                           n_rows,
-                           n_heads,
-                           rotary_dim,
-                           stride,
-                           head,
-                           magnitude,
-                           pairing };
-                 return args;
-             },
-             { (double)(n_rows * n_heads * rotary_dim) * 8,
-               (double)(n_rows * n_heads * rotary_dim) * 3 } };
+    return {
+        label("rope", { n_rows, n_heads, rotary_dim, pad, first }) +
+            (pairing == WEIR_ROPE_PAIRS ? "_pairs" : "_half") + (length > 0 ? "_temperature" : ""),
+        [=](Builder &b, bool) {
+            auto *args = b.one<weir_rope_args>();
+            const int64_t head = rotary_dim + pad, stride = n_heads * head + pad;
+            auto *positions = b.array<int32_t>((size_t)n_rows);
+            auto *frequencies = b.array<float>((size_t)rotary_dim / 2);
+            for (int64_t t = 0; t < n_rows; t++) positions[t] = first + (int32_t)t;
+            for (int64_t i = 0; i < rotary_dim / 2; i++)
+                frequencies[i] = powf(1e7f, -2.0f * (float)i / (float)rotary_dim);
+            *args = { b.inout((size_t)(n_rows * stride)),
+                      positions,
+                      frequencies,
+                      n_rows,
+                      n_heads,
+                      rotary_dim,
+                      stride,
+                      head,
+                      magnitude,
+                      pairing,
+                      0.1f,
+                      length };
+            return args;
+        },
+        { (double)(n_rows * n_heads * rotary_dim) * 8, (double)(n_rows * n_heads * rotary_dim) * 3 }
+    };
 }
 
 enum class Alias { None, Gate, Up, GateAndOneUp }; /* GateAndOneUp: up is one row for all */
@@ -237,7 +240,8 @@ std::vector<Case> rowwise_cases(weir_op op)
                  rope(3, 2, 6, 5, WEIR_ROPE_PAIRS),
                  rope(4, 8, 128, 0, WEIR_ROPE_HALF_SPLIT, 30000),
                  rope(4, 2, 64, 0, WEIR_ROPE_HALF_SPLIT, 262000, 1.2f),
-                 rope(7, 2, 100, 28, WEIR_ROPE_HALF_SPLIT, 1000) };
+                 rope(7, 2, 100, 28, WEIR_ROPE_HALF_SPLIT, 1000),
+                 rope(9, 2, 64, 0, WEIR_ROPE_PAIRS, 30, 1.2f, 4) };
     case WEIR_OP_GLU:
         return { glu(0, 64, 0, Alias::None),
                  glu(1, 1, 0, Alias::None),

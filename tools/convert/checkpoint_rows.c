@@ -59,6 +59,8 @@ static weir_status read_row(
             weir_tensor_directory_path(c->directory), p->source.name, weir_dtype_of(dtype).name
         );
     for (int64_t i = 0; is_ordered && i < n; i++) out[i] = to[weir_row_ordered(&p->order, i)];
+    const float factor = weir_source_factor(c->model, &p->source);
+    for (int64_t i = 0; factor != 1.0f && i < n; i++) out[i] *= factor;
     return WEIR_OK;
 }
 

@@ -3,49 +3,24 @@
  * two bases, a sliding window with heads of another size, the KV rows of an earlier layer, learned
  * sink logits, and Qwen3.5's output gate. */
 
+#include "engine/model/blocks/attention.h"
+
 #include "engine/model/blocks/attend.h"
-#include "engine/model/blocks/heads.h"
 
-typedef struct weights {
-    weir_heads heads;
-    const float *sink_logits; /* [H] */
-} weights;
-
-typedef struct attention_options {
-    weir_heads_options heads;
-    bool window; /* the shape's sliding window applies */
-    /* Each head has a logit that joins the softmax and is dropped (Xiao et al. 2023). */
-    bool sink_logits;
-} attention_options;
-
-WEIR_EXTENT(n_heads, shape->n_heads)
-static bool has_sink_logits(const void *options)
+WEIR_SHARED_EXTENT(weir_attention_heads, shape->n_heads)
+bool weir_attention_has_sinks(const void *options)
 {
-    return ((const attention_options *)options)->sink_logits;
+    return ((const weir_attention_options *)options)->sink_logits;
 }
 
-static const weir_parameter parameters[] = {
-    WEIR_HEADS_PARAMETERS(weights, heads),
-    { WEIR_VECTOR("attn.sink_logits", weights, sink_logits, n_heads), .wanted = has_sink_logits },
-    { 0 }
-};
+static const weir_parameter parameters[] = { WEIR_ATTENTION_PARAMETERS, { 0 } };
 
-static const weir_block_option option_table[] = {
-    WEIR_HEADS_OPTIONS(attention_options, heads),
-    WEIR_FLAG_OPTION(attention_options, heads.rope_local, "rope_local", false),
-    WEIR_FLAG_OPTION(attention_options, heads.local_heads, "local_heads", false),
-    WEIR_FLAG_OPTION(attention_options, heads.shared, "shared", false),
-    WEIR_FLAG_OPTION(attention_options, heads.v_norm, "v_norm", false),
-    WEIR_FLAG_OPTION(attention_options, heads.v_optional, "v_optional", false),
-    WEIR_FLAG_OPTION(attention_options, window, "window", false),
-    WEIR_FLAG_OPTION(attention_options, sink_logits, "sink_logits", false),
-    { 0 }
-};
+static const weir_block_option option_table[] = { WEIR_ATTENTION_OPTIONS, { 0 } };
 
 /* 0: all earlier rows are attended to. */
 static int32_t window_of(const weir_shape *shape, const void *options)
 {
-    return ((const attention_options *)options)->window ? (int32_t)shape->window : 0;
+    return ((const weir_attention_options *)options)->window ? (int32_t)shape->window : 0;
 }
 
 static const char *const *more_shapes(const void *options)
@@ -62,7 +37,7 @@ static const char *const *more_shapes(const void *options)
         { "window", "rope_theta_local", HEADS },
     };
 #undef HEADS
-    const attention_options *const own = options;
+    const weir_attention_options *const own = options;
     return lists[own->window + 2 * own->heads.rope_local + 4 * own->heads.local_heads];
 }
 
@@ -77,8 +52,9 @@ static weir_block_kv kv(const weir_shape *shape, const void *options)
 /* Of the keys of a row that the layer computes. */
 static int64_t kv_width(const weir_shape *shape, const void *options)
 {
-    return ((const attention_options *)options)->heads.shared ? 0
-                                                              : weir_heads_kv_width(shape, options);
+    return ((const weir_attention_options *)options)->heads.shared
+               ? 0
+               : weir_heads_kv_width(shape, options);
 }
 
 static int64_t scratch_elements(
@@ -97,7 +73,7 @@ static weir_status forward(
     const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
 )
 {
-    const weights *const w = block_weights;
+    const weir_attention_weights *const w = block_weights;
     const int64_t n = step->n_rows, hd = weir_heads_dim(shape, options);
     const int64_t q_row = weir_heads_q_width(shape, options), kv_row = kv_width(shape, options),
                   o_row = weir_heads_width(shape, options);
@@ -134,9 +110,9 @@ const weir_block weir_block_attention = {
     .kind = WEIR_BLOCK_MIXER,
     .parameters = parameters,
     .shapes = weir_heads_shapes,
-    .weights_bytes = sizeof(weights),
+    .weights_bytes = sizeof(weir_attention_weights),
     .options = option_table,
-    .options_bytes = sizeof(attention_options),
+    .options_bytes = sizeof(weir_attention_options),
     .check = weir_heads_check,
     .reject = weir_heads_reject,
     .kv = kv,

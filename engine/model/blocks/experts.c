@@ -52,10 +52,6 @@ static bool has_gated(const void *block_options)
 {
     return ((const experts_options *)block_options)->shared == WEIR_EXPERTS_GATED;
 }
-static bool has_sigmoid(const void *block_options)
-{
-    return ((const experts_options *)block_options)->scores == WEIR_EXPERTS_SIGMOID;
-}
 
 static bool has_router_norm(const void *block_options)
 {
@@ -72,8 +68,8 @@ static const weir_parameter parameters[] = {
     { WEIR_VECTOR("ffn.router_bias", experts_weights, router_bias, experts), .optional = true },
     { WEIR_VECTOR("ffn.router_norm", experts_weights, router_norm, model), .scale = inverse_root,
       .wanted = has_router_norm },
-    { WEIR_VECTOR("ffn.selection_bias", experts_weights, selection_bias, experts), .optional = true,
-      .wanted = has_sigmoid },
+    { WEIR_VECTOR("ffn.selection_bias", experts_weights, selection_bias, experts),
+      .optional = true },
     { WEIR_EXPERTS("ffn.experts.gate", experts_weights, gate, experts, inner, model),
       .wanted = has_gate },
     { WEIR_EXPERTS("ffn.experts.up", experts_weights, up, experts, inner, model) },

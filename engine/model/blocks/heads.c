@@ -112,6 +112,12 @@ const char *weir_heads_reject(const weir_shape *shape, const void *options)
         return "the query heads do not divide into the KV heads";
     if (!own(options)->no_rope && rotary_dim(shape, options) > weir_heads_dim(shape, options))
         return "RoPE rotates more dimensions than a head has";
+    if (shape->attention_temperature_scale > 0.0) {
+        if (shape->attention_temperature_length == 0)
+            return "attention_temperature_scale needs an attention_temperature_length";
+        if (own(options)->no_rope || rotary_dim(shape, options) != weir_heads_dim(shape, options))
+            return "attention_temperature_scale needs RoPE of all dimensions of a head";
+    }
     return NULL;
 }
 
@@ -168,7 +174,12 @@ weir_status weir_heads_rope(
     const int64_t rotary = rotary_dim(shape, options);
     weir_attend_show_plain(step, q, heads.n, heads.dim, heads.stride);
     if (own(options)->no_rope) return WEIR_OK;
-    WEIR_TRY(weir_rope_heads(step, rope, heads, rotary, pairing));
+    weir_rope_table of_queries = rope;
+    if (shape->attention_temperature_scale > 0.0) {
+        of_queries.temperature_scale = (float)shape->attention_temperature_scale;
+        of_queries.temperature_length = (int32_t)shape->attention_temperature_length;
+    }
+    WEIR_TRY(weir_rope_heads(step, of_queries, heads, rotary, pairing));
     if (own(options)->shared) return WEIR_OK;
     return weir_rope_heads(step, rope, rows_of(shape, options, k), rotary, pairing);
 }

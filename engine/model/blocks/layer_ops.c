@@ -65,7 +65,9 @@ weir_status weir_rope_heads(
                                          .rotary_dim = rotary_dim,
                                          .row_stride = heads.n * heads.stride,
                                          .head_stride = heads.stride,
-                                         .pairing = pairing }
+                                         .pairing = pairing,
+                                         .temperature_scale = rope.temperature_scale,
+                                         .temperature_length = rope.temperature_length }
     );
 }
 

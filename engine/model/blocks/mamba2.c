@@ -5,14 +5,8 @@
 #include <math.h>
 
 #include "engine/model/blocks/layer_ops.h"
+#include "engine/model/blocks/mamba2.h"
 
-typedef struct weights {
-    const weir_weight *z, *xbc, *dt, *out; /* [W, D] [C, D] [H, D] [D, W] */
-    const float *conv, *conv_bias; /* [C, taps] [C], NULL: none */
-    const float *a_neg, *dt_bias, *skip, *norm; /* [H] [H] [H] [W] */
-} weights;
-
-/* W: all heads; C: x, and B and C of all groups. */
 static int64_t width(const weir_shape *shape) { return shape->ssm_heads * shape->ssm_head_dim; }
 static int64_t shared_width(const weir_shape *shape)
 {
@@ -20,55 +14,43 @@ static int64_t shared_width(const weir_shape *shape)
 }
 static int64_t channels(const weir_shape *shape) { return width(shape) + 2 * shared_width(shape); }
 
-WEIR_EXTENT(model, shape->d_model)
-WEIR_EXTENT(inner, width(shape))
-WEIR_EXTENT(xbc, channels(shape))
-WEIR_EXTENT(heads, shape->ssm_heads)
-WEIR_EXTENT(taps, shape->ssm_taps)
-WEIR_EXTENT(groups, shape->ssm_groups)
-WEIR_EXTENT(group_width, width(shape) / shape->ssm_groups)
+WEIR_SHARED_EXTENT(weir_mamba2_model, shape->d_model)
+WEIR_SHARED_EXTENT(weir_mamba2_width, width(shape))
+WEIR_SHARED_EXTENT(weir_mamba2_shared, shared_width(shape))
+WEIR_SHARED_EXTENT(weir_mamba2_channels, channels(shape))
+WEIR_SHARED_EXTENT(weir_mamba2_heads, shape->ssm_heads)
+WEIR_SHARED_EXTENT(weir_mamba2_taps, shape->ssm_taps)
+WEIR_SHARED_EXTENT(weir_mamba2_groups, shape->ssm_groups)
+WEIR_SHARED_EXTENT(weir_mamba2_group_width, width(shape) / shape->ssm_groups)
 WEIR_EXTENT(history_elements, (shape->ssm_taps - 1) * channels(shape))
 
 typedef struct mamba_options {
-    bool norm_by_group; /* the file has the norm's weight as [groups, W / groups] */
+    weir_mamba2_options own;
 } mamba_options;
 
-static bool has_groups(const void *options)
+WEIR_MAMBA2_CHOICES(mamba_options, own)
+
+typedef struct weights {
+    weir_mamba2 ssm;
+} weights;
+
+static const weir_parameter parameters[] = { WEIR_MAMBA2_PARAMETERS(weights, ssm), { 0 } };
+
+static const weir_block_option option_table[] = { WEIR_MAMBA2_OPTIONS(mamba_options, own), { 0 } };
+
+static const char *const shapes[] = { WEIR_MAMBA2_SHAPES, NULL };
+
+const char *weir_mamba2_reject(const weir_shape *shape)
 {
-    return ((const mamba_options *)options)->norm_by_group;
-}
-static bool has_one(const void *options) { return !has_groups(options); }
-
-static const weir_parameter parameters[] = {
-    { WEIR_MATRIX("ssm.z", weights, z, inner, model) },
-    { WEIR_MATRIX("ssm.xbc", weights, xbc, xbc, model) },
-    { WEIR_MATRIX("ssm.dt", weights, dt, heads, model) },
-    { WEIR_MATRIX("ssm.out", weights, out, model, inner) },
-    { WEIR_VECTOR("ssm.conv", weights, conv, xbc, taps) },
-    { WEIR_VECTOR("ssm.conv_bias", weights, conv_bias, xbc), .optional = true },
-    { WEIR_VECTOR("ssm.a_neg", weights, a_neg, heads) },
-    { WEIR_VECTOR("ssm.dt_bias", weights, dt_bias, heads) },
-    { WEIR_VECTOR("ssm.d", weights, skip, heads) },
-    { WEIR_VECTOR("ssm.norm", weights, norm, inner), .wanted = has_one },
-    { WEIR_VECTOR("ssm.norm", weights, norm, groups, group_width), .wanted = has_groups },
-    { 0 }
-};
-
-static const weir_block_option option_table[] = {
-    WEIR_FLAG_OPTION(mamba_options, norm_by_group, "norm_by_group", false),
-    { 0 },
-};
-
-static const char *const shapes[] = { "ssm_heads", "ssm_groups", "ssm_head_dim",
-                                      "ssm_state", "ssm_taps",   NULL };
-
-static const char *reject(const weir_shape *shape, const void *options)
-{
-    (void)options;
     if (shape->ssm_heads % shape->ssm_groups != 0) return "the heads do not divide into the groups";
     if (shape->ssm_dt_max > 0.0 && shape->ssm_dt_max < shape->ssm_dt_min)
         return "the upper limit of time steps is below the lower one";
     return NULL;
+}
+
+static const char *reject(const weir_shape *shape, const void *options)
+{
+    return (void)options, weir_mamba2_reject(shape);
 }
 
 static int64_t state_elements(const weir_shape *shape, const void *options)
@@ -78,12 +60,16 @@ static int64_t state_elements(const weir_shape *shape, const void *options)
     return shape->ssm_heads * tiles * shape->ssm_state * WEIR_SSM_LANES;
 }
 
+int64_t weir_mamba2_scratch(const weir_shape *shape, int64_t n_rows)
+{
+    return n_rows * (2 * channels(shape) + 2 * width(shape) + shape->ssm_heads);
+}
+
 static int64_t scratch_elements(
     const weir_shape *shape, const void *options, int64_t n_rows, int64_t n_segments
 )
 {
-    (void)options, (void)n_segments;
-    return n_rows * (2 * channels(shape) + 2 * width(shape) + shape->ssm_heads);
+    return (void)options, (void)n_segments, weir_mamba2_scratch(shape, n_rows);
 }
 
 typedef struct recurrent_arrays {
@@ -94,7 +80,7 @@ typedef struct recurrent_arrays {
 } recurrent_arrays;
 
 static weir_status scan(
-    const weir_shape *shape, const weights *w, const weir_step *step,
+    const weir_shape *shape, const weir_mamba2 *w, const weir_step *step,
     const weir_recurrent_segment *segments, const recurrent_arrays *x
 )
 {
@@ -123,10 +109,10 @@ static weir_status scan(
 }
 
 /* x, B, C = split(silu(conv(W_xbc u) + bias)); S <- exp(a d) S + d x B^T, y = S C + D x, with
- * a = a_neg, d = softplus(W_dt u + dt_bias). `forward` ends with
- * out = W_out (norm(y * silu(W_z u)) * weight), the norm over each group of heads. */
+ * a = a_neg, d = softplus(W_dt u + dt_bias). The pass ends
+ * with out = W_out (norm(y * silu(W_z u)) * weight), the norm over each group of heads. */
 static weir_status run_round(
-    const weir_shape *shape, const weights *w, const weir_step *step,
+    const weir_shape *shape, const weir_mamba2 *w, const weir_step *step,
     const weir_recurrent_round *round, const recurrent_arrays *x
 )
 {
@@ -145,12 +131,68 @@ static weir_status run_round(
     return WEIR_OK;
 }
 
-static weir_status forward(
-    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+/* The projections of a row; raw has those of x, B and C side by side. */
+static weir_status project(
+    const weir_shape *shape, const weir_mamba2 *w, const weir_step *step, float *raw, float *z,
+    float *dt
 )
 {
-    (void)options;
-    const weights *const w = block_weights;
+    const weir_linear_output whole[] = { { raw, w->xbc, NULL },
+                                         { z, w->z, NULL },
+                                         { dt, w->dt, NULL } };
+    if (w->xbc != NULL) return weir_linear_outputs(step, 3, whole, step->in.x);
+    WEIR_TRY(weir_linear_outputs(step, 2, whole + 1, step->in.x));
+    float *const b = raw + width(shape), *const c = b + shared_width(shape);
+    const int64_t stride = channels(shape);
+    return weir_matmul(
+        step->stream, &(weir_matmul_args){ .x = step->in.x,
+                                           .n_rows = step->n_rows,
+                                           .n_in = shape->d_model,
+                                           .x_stride = shape->d_model,
+                                           .n_outputs = 3,
+                                           .outputs = {
+                                               { .weight = w->x, .dst = raw, .dst_stride = stride },
+                                               { .weight = w->b, .dst = b, .dst_stride = stride },
+                                               { .weight = w->c, .dst = c, .dst_stride = stride },
+                                           } }
+    );
+}
+
+/* y = norm(y * silu(z)) * weight, or without a norm y * silu(z). */
+static weir_status gate(
+    const weir_shape *shape, const weir_mamba2 *w, const weir_step *step, float *y, const float *z
+)
+{
+    const int64_t n = step->n_rows, dim = width(shape);
+    if (w->norm == NULL)
+        return weir_glu(
+            step->stream, &(weir_glu_args){ .dst = y,
+                                            .gate = z,
+                                            .up = y,
+                                            .n_rows = n,
+                                            .dim = dim,
+                                            .dst_stride = dim,
+                                            .gate_stride = dim,
+                                            .up_stride = dim,
+                                            .kind = WEIR_GLU_SWIGLU }
+        );
+    return weir_gated_rmsnorm(
+        step->stream, &(weir_gated_rmsnorm_args){ .dst = y,
+                                                  .src = y,
+                                                  .gate = z,
+                                                  .weight = w->norm,
+                                                  .n_rows = n * shape->ssm_groups,
+                                                  .dim = dim / shape->ssm_groups,
+                                                  .n_weights = shape->ssm_groups,
+                                                  .eps = (float)shape->norm_eps,
+                                                  .gate_first = true }
+    );
+}
+
+weir_status weir_mamba2_forward(
+    const weir_shape *shape, const weir_mamba2 *w, const weir_step *step
+)
+{
     const int64_t n = step->n_rows, c = channels(shape);
     float *const raw = step->out.scratch; /* [n, C] before the convolution */
     float *const mix = raw + n * c; /* [n, C] = x | B | C           */
@@ -158,32 +200,25 @@ static weir_status forward(
     float *const y = z + n * width(shape); /* [n, W]                       */
     float *const dt = y + n * width(shape); /* [n, H]                       */
 
-    WEIR_TRY(weir_linear_outputs(
-        step, 3,
-        (const weir_linear_output[]
-        ){ { raw, w->xbc, NULL }, { z, w->z, NULL }, { dt, w->dt, NULL } },
-        step->in.x
-    ));
+    WEIR_TRY(project(shape, w, step, raw, z, dt));
     for (int64_t i = 0; i < step->in.n_rounds; i++)
         WEIR_TRY(
             run_round(shape, w, step, &step->in.rounds[i], &(recurrent_arrays){ raw, mix, dt, y })
         );
-    WEIR_TRY(weir_gated_rmsnorm(
-        step->stream, &(weir_gated_rmsnorm_args){ .dst = y,
-                                                  .src = y,
-                                                  .gate = z,
-                                                  .weight = w->norm,
-                                                  .n_rows = n * shape->ssm_groups,
-                                                  .dim = width(shape) / shape->ssm_groups,
-                                                  .n_weights = shape->ssm_groups,
-                                                  .eps = (float)shape->norm_eps,
-                                                  .gate_first = true }
-    ));
+    WEIR_TRY(gate(shape, w, step, y, z));
     return weir_linear(step, step->out.x, w->out, y);
 }
 
-static const weir_state_ops state_ops = { .history_elements = history_elements,
-                                          .elements = state_elements };
+static weir_status forward(
+    const weir_shape *shape, const void *options, const void *block_weights, const weir_step *step
+)
+{
+    (void)options;
+    return weir_mamba2_forward(shape, &((const weights *)block_weights)->ssm, step);
+}
+
+const weir_state_ops weir_mamba2_state = { .history_elements = history_elements,
+                                           .elements = state_elements };
 
 const weir_block weir_block_mamba2 = {
     .name = "mamba2",
@@ -194,7 +229,7 @@ const weir_block weir_block_mamba2 = {
     .options = option_table,
     .options_bytes = sizeof(mamba_options),
     .reject = reject,
-    .state = &state_ops,
+    .state = &weir_mamba2_state,
     .scratch_elements = scratch_elements,
     .forward = forward,
 };

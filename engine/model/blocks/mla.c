@@ -66,6 +66,8 @@ static const char *reject(const weir_shape *shape, const void *block_options)
 {
     if (row(shape, block_options) > WEIR_KV_DIM_MAX)
         return "a latent and its rotated key are wider than 576 elements together";
+    if (shape->attention_temperature_scale > 0.0)
+        return "queries of latent attention have no attention_temperature_scale";
     return NULL;
 }
 

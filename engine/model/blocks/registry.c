@@ -13,6 +13,7 @@
     X(kda)                                                                                         \
     X(short_conv)                                                                                  \
     X(mamba2)                                                                                      \
+    X(attention_mamba2)                                                                            \
     X(no_mixer)                                                                                    \
     X(swiglu)                                                                                      \
     X(geglu)                                                                                       \

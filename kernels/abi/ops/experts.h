@@ -18,13 +18,14 @@ typedef enum weir_expert_shared {
 /* chosen[t,:] = the n_chosen experts with the highest s + bias, highest first, of equal ones the
  * lower index first; NaN counts as lowest. With n_groups > 1 the experts are in as many groups of
  * equal size, one after another, and only those of the n_groups_used best groups are chosen: groups
- * are compared by their highest s (softmax), or by the sum of their two highest s + bias (sigmoid).
+ * are compared by their highest s + bias (softmax), or by the sum of their two highest ones
+ * (sigmoid).
  * weights[t,j] = s of chosen[t,j]; if `normalise` divided by their sum (+ 1e-20 for sigmoid); times
  * `scale`. With shared experts weights[t,n_chosen] is their weight.
- * shapes : logits [T, n_experts]; bias NULL or [n_experts], with sigmoid only; shared_logits [T];
+ * shapes : logits [T, n_experts]; bias NULL or [n_experts]; shared_logits [T];
  *          chosen [T, n_chosen]; weights [T, n_chosen + (shared != NONE)]
  * source : softmax Shazeer et al. 2017; groups DeepSeek-V2, section 2.1.2; sigmoid with bias
- *          DeepSeek-V3, section 2.1.2 */
+ *          DeepSeek-V3, section 2.1.2; softmax with bias ERNIE 4.5 */
 typedef struct weir_expert_route_args {
     const float *logits, *bias, *shared_logits;
     int32_t *chosen;
@@ -45,7 +46,6 @@ static inline bool weir_expert_route_is_valid(const weir_expert_route_args *args
         return false;
     return args->n_chosen >= 1 && args->n_chosen <= args->n_experts &&
            args->n_chosen <= WEIR_EXPERTS_MOST_CHOSEN &&
-           (!args->bias || args->scores == WEIR_EXPERTS_SIGMOID) &&
            (args->shared == WEIR_EXPERTS_GATED) == (args->shared_logits != NULL);
 }
 static inline void weir_expert_route_marshal(weir_marshaller *m, weir_expert_route_args *args)

@@ -91,7 +91,9 @@ static inline void weir_gated_rmsnorm_marshal(weir_marshaller *m, weir_gated_rms
 
 /* Rotates the first rotary_dim elements of x[t,h,:] in place by
  * angle = (float)positions[t] * frequencies[i], i < rotary_dim / 2; half split pairs
- * (i, i + rotary_dim/2), pairs (2i, 2i+1). cos and sin are multiplied by `magnitude`.
+ * (i, i + rotary_dim/2), pairs (2i, 2i+1). cos and sin are multiplied by `magnitude`, and with a
+ * temperature_length also by 1 + temperature_scale * ln(1 + floor(positions[t] /
+ * temperature_length)), the temperature of Llama 4's queries.
  * shapes : x [T, n_heads, *] with strides; positions [T]; frequencies [rotary_dim / 2], scaling
  *          already applied */
 typedef enum weir_rope_pairing { WEIR_ROPE_HALF_SPLIT, WEIR_ROPE_PAIRS } weir_rope_pairing;
@@ -102,11 +104,13 @@ typedef struct weir_rope_args {
     int64_t n_rows, n_heads, rotary_dim, row_stride, head_stride;
     float magnitude;
     weir_rope_pairing pairing;
+    float temperature_scale;
+    int32_t temperature_length; /* 0: none */
 } weir_rope_args;
 
 static inline bool weir_rope_is_valid(const weir_rope_args *args)
 {
-    return args->rotary_dim % 2 == 0 &&
+    return args->rotary_dim % 2 == 0 && args->temperature_length >= 0 &&
            weir_rows_are_apart(args->n_heads, args->head_stride, args->rotary_dim);
 }
 static inline void weir_rope_marshal(weir_marshaller *m, weir_rope_args *args)

@@ -22,6 +22,8 @@ struct Family {
 const Family families[] = {
     { "families/deepseek2-lite", "deepseek2-lite-f16.gguf", "f16", 20 },
     { "families/deepseek3", "deepseek3-f16.gguf", "f16", 25 },
+    { "families/ernie4_5-moe", "ernie4_5-moe-f16.gguf", "f16", 14 },
+    { "families/falcon-h1", "falcon-h1-f16.gguf", "f16", 15 },
     { "families/gemma3", "gemma3-f16.gguf", "f16", 12 },
     { "families/gemma4", "gemma4-f16.gguf", "f16", 20 },
     { "families/gemma4-moe", "gemma4-moe-f16.gguf", "f16", 20 },
@@ -34,6 +36,7 @@ const Family families[] = {
     { "families/lfm2", "lfm2-f16.gguf", "f16", 9 },
     { "families/lfm2-moe", "lfm2-moe-f16.gguf", "f16", 13 },
     { "families/minimax-m2", "minimax-m2-f16.gguf", "f16", 14 },
+    { "families/ministral3", "ministral3-f16.gguf", "f16", 14 },
     { "families/mixtral", "mixtral-f16.gguf", "f16", 11 },
     { "families/nemotron-h", "nemotron-h-f16.gguf", "f16", 16 },
     { "families/nemotron-h-moe", "nemotron-h-moe-f16.gguf", "f16", 22 },

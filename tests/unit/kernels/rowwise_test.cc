@@ -175,10 +175,18 @@ TEST(Rope, MatchesG3)
     for (const weir_kernel *kernel : rows) {
         for (const auto &[name, heads] : { std::pair{ "G3.q", 2 }, std::pair{ "G3.k", 1 } }) {
             Floats x = golden(name);
-            const weir_rope_args args = {
-                x.data(), positions.data(),    frequencies.data(), 5, heads, 8, heads * 32, 32,
-                1,        WEIR_ROPE_HALF_SPLIT
-            };
+            const weir_rope_args args = { x.data(),
+                                          positions.data(),
+                                          frequencies.data(),
+                                          5,
+                                          heads,
+                                          8,
+                                          heads * 32,
+                                          32,
+                                          1,
+                                          WEIR_ROPE_HALF_SPLIT,
+                                          0,
+                                          0 };
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
             const Floats want = golden(std::string(name) + "_rot");
             const ptrdiff_t four =
@@ -203,9 +211,10 @@ TEST(Rope, SineAndCosineOfLargeAngles)
             Floats frequencies((size_t)half), x((size_t)(2 * half), 0.0f);
             for (size_t i = 0; i < (size_t)half; i++)
                 frequencies[i] = std::pow(1e4f, -(float)i / (float)half), x[2 * i] = 1;
-            const weir_rope_args args = { x.data(), &position,      frequencies.data(), 1,
-                                          1,        2 * half,       2 * half,           2 * half,
-                                          1,        WEIR_ROPE_PAIRS };
+            const weir_rope_args args = {
+                x.data(), &position, frequencies.data(), 1, 1, 2 * half, 2 * half,
+                2 * half, 1,         WEIR_ROPE_PAIRS,    0, 0
+            };
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
             for (size_t i = 0; i < (size_t)half; i++) {
                 const double angle = (double)((float)position * frequencies[i]);
@@ -217,20 +226,49 @@ TEST(Rope, SineAndCosineOfLargeAngles)
     }
 }
 
+// The pair (1, 0) of frequency 0 becomes the factor: 1 + s ln(1 + floor(p / length)).
+TEST(Rope, TemperatureGrowsByWholeLengths)
+{
+    std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_ROPE);
+    rows.push_back(&weir_kernel_ref_rope);
+    const float none = 0;
+    for (const weir_kernel *kernel : rows)
+        for (const auto &[position, want] :
+             { std::pair{ 0, 1.0 }, std::pair{ 15, 1.0 }, std::pair{ 16, 1 + 0.1 * std::log(2.0) },
+               std::pair{ 31, 1 + 0.1 * std::log(2.0) },
+               std::pair{ 262143, 1 + 0.1 * std::log(16384.0) } }) {
+            Floats x = { 1, 0 };
+            const int32_t at = position;
+            const weir_rope_args args = { x.data(), &at,  &none,           1,    1, 2, 2,
+                                          2,        1.5f, WEIR_ROPE_PAIRS, 0.1f, 16 };
+            ASSERT_EQ(run(*kernel, &args), WEIR_OK);
+            EXPECT_NEAR(x[0], 1.5 * want, 1e-6) << kernel->name << " at " << position;
+        }
+}
+
 TEST(Rope, OmpMatchesRef)
 {
     const std::vector<int32_t> positions = { 5, 0, 99999 };
     for (weir_rope_pairing pairing : { WEIR_ROPE_HALF_SPLIT, WEIR_ROPE_PAIRS }) {
         for (int64_t rotary : { 0, 2, 20, 64, 300 }) {
+            const int32_t length = rotary == 64 ? 1000 : 0;
             const Floats frequencies = random_floats((size_t)rotary / 2, 1),
                          x = random_floats(3 * 4 * 320, 2);
             expect_parity<weir_rope_args>(
                 WEIR_OP_ROPE, x.size(), x,
                 [&](float *y) {
-                    return weir_rope_args{
-                        y,     positions.data(), frequencies.data(), 3, 4, rotary, 4 * 320, 320,
-                        1.14f, pairing
-                    };
+                    return weir_rope_args{ y,
+                                           positions.data(),
+                                           frequencies.data(),
+                                           3,
+                                           4,
+                                           rotary,
+                                           4 * 320,
+                                           320,
+                                           1.14f,
+                                           pairing,
+                                           0.1f,
+                                           length };
                 },
                 "rotary " + std::to_string(rotary)
             );

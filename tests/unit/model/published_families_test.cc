@@ -83,6 +83,57 @@ TEST(Families, Qwen3VlWithExpertsIsQwen3WithExperts)
     EXPECT_EQ(logits[0], logits[1]);
 }
 
+/* In safetensors files the experts of Qwen3-VL are in two tensors, [experts, inputs, outputs]:
+ * Qwen3's own put so compute the same bits, also where experts are read from the file. */
+TEST(Families, Qwen3VlHasExpertsInputsFirst)
+{
+    enum { EXPERTS = 4, INNER = 16 };
+    const Folder folder, known(std::string("Families.Qwen3Moe"));
+    const std::string experts = R"("num_experts": 4, "num_experts_per_tok": 2,
+                                   "moe_intermediate_size": 16, "norm_topk_prob": true, )";
+    Arrays split = llama_tensors(), stacked;
+    for (int i = 0; i < LAYERS; i++) {
+        for (const char *const part : { "gate", "up", "down" })
+            split.erase(layer_name(i, "mlp." + std::string(part) + "_proj.weight"));
+        split[layer_name(i, "self_attn.q_norm.weight")] = noise({ HEAD_DIM }, 1, 70 + i);
+        split[layer_name(i, "self_attn.k_norm.weight")] = noise({ HEAD_DIM }, 1, 80 + i);
+        split[layer_name(i, "mlp.gate.weight")] = noise({ EXPERTS, D }, 0.5f, 90 + i);
+    }
+    stacked = split;
+    for (int i = 0; i < LAYERS; i++) {
+        Array both = { { EXPERTS, D, 2 * INNER }, std::vector<float>(EXPERTS * D * 2 * INNER) },
+              down = { { EXPERTS, INNER, D }, std::vector<float>(EXPERTS * INNER * D) };
+        for (int e = 0; e < EXPERTS; e++)
+            for (int part = 0; part < 3; part++) {
+                const char *const names[] = { "gate", "up", "down" };
+                const int n_out = part < 2 ? INNER : D, n_in = part < 2 ? D : INNER;
+                const Array own = noise({ n_out, n_in }, 0.5f, 100 + 10 * i + 3 * e + part);
+                split
+                    [layer_name(i, "mlp.experts." + std::to_string(e) + "." + names[part]) +
+                     "_proj.weight"] = own;
+                Array &to = part < 2 ? both : down;
+                const int width = part < 2 ? 2 * INNER : D, first = part == 1 ? INNER : 0;
+                for (int out = 0; out < n_out; out++)
+                    for (int in = 0; in < n_in; in++)
+                        to.values[static_cast<size_t>((e * n_in + in) * width + first + out)] =
+                            own.values[static_cast<size_t>(out * n_in + in)];
+            }
+        stacked[layer_name(i, "mlp.experts.gate_up_proj")] = both;
+        stacked[layer_name(i, "mlp.experts.down_proj")] = down;
+    }
+    write_checkpoint(known, config_of("qwen3_moe", experts), split);
+    write_checkpoint(folder, config_of("qwen3_vl_moe_text", experts), stacked);
+    const std::vector<float> want = logits_of(known.path(), "qwen3moe");
+    EXPECT_EQ(logits_of(folder.path(), "qwen3vlmoe"), want);
+    Engine engine;
+    ASSERT_EQ(engine.open(folder.path(), { "memory.experts=48KiB" }), WEIR_OK) << engine.text();
+    EXPECT_EQ(last_logits(&engine), want);
+
+    stacked[layer_name(1, "mlp.experts.down_proj")].shape = { EXPERTS, D, INNER };
+    write_checkpoint(folder, config_of("qwen3_vl_moe_text", experts), stacked);
+    EXPECT_SAYS(why(folder.path()), "want [4, 16, 32] with the inputs first");
+}
+
 /* ---- Seed-OSS -------------------------------------------------------------------------------- */
 Arrays with_biases(Arrays tensors)
 {

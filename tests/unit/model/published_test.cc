@@ -154,7 +154,7 @@ TEST(Published, MistralSmall3IsBesideAVisionTower)
     change_names(folder, "language_model\\.lm_head", "lm_head", "model.multi_modal_projector.norm");
     EXPECT_EQ(logits_of(folder.path(), "mistral"), want);
     write_mistral3(folder, "\"ministral3\"");
-    EXPECT_SAYS(why(folder.path()), "architecture 'ministral3' is not known");
+    EXPECT_EQ(logits_of(folder.path(), "mistral3"), want);
 }
 
 std::string plan_of(const std::string &path)
@@ -203,7 +203,16 @@ TEST(Published, MistralSmall3HasANameOfItsOwnInGguf)
     );
     keys.add_real("mistral3.attention.temperature_scale", 0.1f);
     write_gguf(folder / "ministral3.gguf", keys, tensors);
-    EXPECT_SAYS(why(folder / "ministral3.gguf"), "as those of Ministral 3 are");
+    EXPECT_SAYS(
+        why(folder / "ministral3.gguf"),
+        "attention_temperature_scale needs an attention_temperature_length"
+    );
+    keys.add_integer("mistral3.rope.scaling.original_context_length", 8);
+    write_gguf(folder / "ministral3.gguf", keys, tensors);
+    EXPECT_NE(
+        logits_of(folder / "ministral3.gguf", "mistral3"),
+        logits_of(folder / "mistral3.gguf", "mistral3")
+    );
 }
 
 /* ---- Settings of checkpoints ----------------------------------------------------------------- */

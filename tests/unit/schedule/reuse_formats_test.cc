@@ -31,8 +31,8 @@ TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswersInCodedFormats)
 TEST_F(Reuse, RandomSchedulesOfOtherStatesGiveColdAnswers)
 {
     unsigned seed = 3;
-    for (const char *const model :
-         { "../families/nemotron-h", "../families/granite-hybrid", "../families/kimi-linear" })
+    for (const char *const model : { "../families/nemotron-h", "../families/granite-hybrid",
+                                     "../families/kimi-linear", "../families/falcon-h1" })
         for (const bool tiered : { false, true, false })
             if (!HasFailure()) random_schedule(model, seed++, "kv.format=f16", tiered);
 }

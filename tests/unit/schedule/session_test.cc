@@ -105,7 +105,8 @@ TEST_F(Session, ACodedConversationGoesOnAfterARestart)
 // differs.
 TEST_F(Session, AConversationOfOtherStatesGoesOnAfterARestart)
 {
-    for (const char *const model : { "../families/nemotron-h", "../families/kimi-linear" })
+    for (const char *const model :
+         { "../families/nemotron-h", "../families/kimi-linear", "../families/falcon-h1" })
         expect_to_go_on(model, { "kv.format=f16" }, 211);
 }
 

@@ -14,6 +14,22 @@ MAMBA = """
 [mamba(i)] - | L.X.norm.weight | inner
 [mamba(i)] B.ssm_out.weight | L.X.out_proj.weight | D inner
 """
+FALCON_H1 = """
+token_embd.weight | M.embed_tokens.weight | V D
+output_norm.weight | M.final_layernorm.weight | D
+output.weight | lm_head.weight | V D
+B.attn_norm.weight | L.input_layernorm.weight | D
+B.ffn_norm | L.pre_ff_layernorm.weight | D | F32
+B.attn_q.weight | L.self_attn.q_proj.weight | H*hd D
+B.attn_k.weight | L.self_attn.k_proj.weight | K*hd D
+B.attn_v.weight | L.self_attn.v_proj.weight | K*hd D
+B.attn_output.weight | L.self_attn.o_proj.weight | D H*hd
+B.ffn_gate.weight | L.feed_forward.gate_proj.weight | F D
+B.ffn_up.weight | L.feed_forward.up_proj.weight | F D
+B.ffn_down.weight | L.feed_forward.down_proj.weight | D F
+"""
+MAMBA_OF_FALCON = "".join(line.replace("[mamba(i)] ", "").replace(".X.", ".mamba.") + "\n"
+                          for line in MAMBA.splitlines() if "norm" not in line)
 MAMBA_OF_GRANITE = MAMBA.replace(".X.", ".mamba.")
 MAMBA_OF_NEMOTRON = MAMBA.replace(".X.", ".mixer.")
 

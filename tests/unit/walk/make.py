@@ -96,7 +96,8 @@ def is_fp8(entry, name, dims):
 
 
 def of_checkpoint(entry, n):
-    """Tensors of safetensors files; those of FP8 have scales of blocks of 128 x 128."""
+    """Tensors of safetensors files; those of FP8 have scales of blocks of 128 x 128, or one of the
+    tensor and one of what is multiplied by it."""
     out = []
     for condition, gguf, hf, shape, kinds in lines_of(entry["family"]):
         pattern = {"QKV": "L.linear_attn.in_proj_qkv.weight",
@@ -109,7 +110,11 @@ def of_checkpoint(entry, n):
             name = name_of(pattern, i, entry, n)
             for e in range(n["E"]) if "{e}" in name else [0]:
                 own = name.replace("{e}", str(e))
-                if is_fp8(entry, own, dims):
+                if is_fp8(entry, own, dims) and entry["fp8"] == "tensor":
+                    out.append((own, "F8_E4M3", dims))
+                    out.append((own + "_scale_inv", "BF16", []))
+                    out.append((own.replace(".weight", ".activation_scale"), "BF16", []))
+                elif is_fp8(entry, own, dims):
                     out.append((own, "F8_E4M3", dims))
                     out.append((own + "_scale_inv", "F32", [-(-d // 128) for d in dims]))
                 else:

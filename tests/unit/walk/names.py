@@ -40,13 +40,15 @@ def experts(n, get):
     keys = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
     n["E"] = next((get(key) for key in keys if get(key)), 0)
     n["Fe"] = get("moe_intermediate_size") or get("intermediate_size")
-    shared = get("n_shared_experts") or get("num_shared_experts") or 0
+    shared = next((get(key) for key in ("n_shared_experts", "num_shared_experts",
+                                        "moe_num_shared_experts") if get(key)), 0)
     widths = ("shared_expert_intermediate_size", "shared_intermediate_size",
               "moe_shared_expert_intermediate_size")
     n["Fs"] = next((get(key) for key in widths if get(key)), None) or shared * (n["Fe"] or 0)
-    used = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts")
+    used = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k")
     n["used"] = next((get(key) for key in used if get(key)), 0)
-    first = get("first_k_dense_replace") or get("num_dense_layers") or 0
+    first = next((get(key) for key in ("first_k_dense_replace", "num_dense_layers",
+                                       "moe_layer_start_index") if get(key)), 0)
     n["dense"] = lambda i: n["E"] == 0 or i < first
     n["routing_bias"] = get("use_routing_bias", False)
 

@@ -131,6 +131,48 @@ MISTRAL = [
                  sliding_window=None, vocab_size=131072))),
 ]
 
+
+
+def ministral3(name, count, kv, n_layers, files, source, rope, fp8=None, tied=False, **text):
+    """With a vision tower, whose tensors are not in FP8."""
+    return dict(
+        name=f"mistralai/{name}", gguf="mistral3", pre="tekken", count=count, kv=kv, files=files,
+        source=source, fp8=fp8, tied=tied, prefix="language_model.model.",
+        head="language_model.lm_head.weight",
+        family=[*LLAMA, """
+- | vision_tower.ln_pre.weight | 1024
+- | multi_modal_projector.norm.weight | 1024
+"""],
+        keys=[k.COMMON, k.HEADS, k.ROTARY, k.YARN, """
+attention.temperature_scale = scaling["llama_4_scaling_beta"]
+rope.scaling.yarn_log_multiplier = scaling["mscale_all_dim"]
+"""],
+        config=dict(
+            model_type="mistral3", vision_config={"hidden_size": 1024}, tie_word_embeddings=tied,
+            **(dict(quantization_config=dict(
+                activation_scheme="static", dequantize=False, quant_method="fp8",
+                weight_block_size=None)) if fp8 else {}),
+            text_config=dict(
+                model_type="ministral3", head_dim=128, hidden_act="silu",
+                num_hidden_layers=n_layers, num_key_value_heads=8, rms_norm_eps=1e-5,
+                rope_parameters=dict(
+                    beta_fast=32.0, beta_slow=1.0, llama_4_scaling_beta=0.1, mscale=1.0,
+                    mscale_all_dim=1.0, rope_type="yarn", type="yarn", **rope),
+                sliding_window=None, tie_word_embeddings=tied, vocab_size=131072,
+                num_attention_heads=32, **text)))
+
+
+MINISTRAL = [
+    ministral3("Ministral-3-3B-Instruct-2512", 3.43e9, 26 * 8 * 2 * 128, 26, 1, MLC,
+               dict(factor=16.0, original_max_position_embeddings=16384, rope_theta=1e6),
+               tied=True, hidden_size=3072, intermediate_size=9216,
+               max_position_embeddings=262144),
+    ministral3("Devstral-Small-2-24B-Instruct-2512", 23.57e9, 40 * 8 * 2 * 128, 40, 5, MEMORY,
+               dict(factor=48.0, original_max_position_embeddings=8192, rope_theta=1e8),
+               fp8="tensor", hidden_size=5120, intermediate_size=32768,
+               max_position_embeddings=393216),
+]
+
 GEMMA = [f.ENDS, f.GEMMA_NORMS, f.ATTENTION, f.SWIGLU]
 GEMMA3_TOWER = """
 - | vision_tower.vision_model.embeddings.patch_embedding.weight | 1152 3 14 14
@@ -311,4 +353,4 @@ B.post_ffw_norm.weight | L.post_mlp_layernorm.weight | D
              tie_word_embeddings=False, vocab_size=151552)),
 ]
 
-CHECKPOINTS = [*QWEN_AND_LLAMA, *MISTRAL, *GEMMAS, *OTHERS]
+CHECKPOINTS = [*QWEN_AND_LLAMA, *MISTRAL, *MINISTRAL, *GEMMAS, *OTHERS]

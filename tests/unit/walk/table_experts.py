@@ -41,7 +41,7 @@ QWEN = [
          kv=48 * 4 * 2 * 128,
          keys=[*MOE_KEYS, "rope.dimension_sections = [24, 20, 20, 0]\nn_deepstack_layers = 3\n"],
          source=AIC + "Qwen--Qwen3-VL-30B-A3B-Instruct_config.json", files=13,
-         prefix="model.language_model.", refused=dict(hf="architecture 'qwen3_vl_moe_text'"),
+         prefix="model.language_model.",
          family=[f.ENDS, f.NORMS, f.ATTENTION, f.QK_NORMS, f.VISION_OF_QWEN, """
 B.ffn_gate_inp.weight | L.mlp.gate.weight | E D
 - | L.mlp.experts.gate_up_proj | E D 2*Fe
@@ -57,6 +57,34 @@ B.ffn_down_exps.weight | - | E D Fe
                  rope_scaling=dict(mrope_interleaved=True, mrope_section=[24, 20, 20],
                                    rope_type="default"), rope_theta=5000000))),
 ]
+
+# Biases are added to scores by softmax; one draft block, which is skipped.
+ERNIE = dict(
+    name="baidu/ERNIE-4.5-21B-A3B-PT", gguf="ernie4_5-moe", pre="llama", count=21.8e9, files=9,
+    kv=28 * 4 * 2 * 128, source=TRANSFORMERS + "ernie4_5_moe/configuration_ernie4_5_moe.py",
+    family=[f.ENDS, f.NORMS, f.ATTENTION, f.SWIGLU, f.EXPERTS, f.SHARED_EXPERT, """
+[not dense(i)] B.exp_probs_b.bias | - | E | F32
+[not dense(i)] - | L.mlp.moe_statics.e_score_correction_bias | 1 E | F32 F32
+- | model.mtp_block.0.input_layernorm.weight | D
+- | model.mtp_block.0.self_attn.q_proj.weight | H*hd D
+- | model.mtp_emb_norm.0.weight | D
+- | model.mtp_hidden_norm.0.weight | D
+- | model.mtp_linear_proj.0.weight | D 2*D
+"""],
+    keys=[k.COMMON, k.HEADS, k.ROTARY, k.EXPERTS, k.EXPERT_WIDTH, """
+expert_shared_count = 2
+expert_shared_feed_forward_length = Fs
+interleave_moe_layer_step = 1
+leading_dense_block_count = 1
+"""],
+    config=dict(
+        model_type="ernie4_5_moe", head_dim=128, hidden_act="silu", hidden_size=2560,
+        intermediate_size=12288, max_position_embeddings=131072, moe_intermediate_size=1536,
+        moe_k=6, moe_layer_end_index=27, moe_layer_interval=1, moe_layer_start_index=1,
+        moe_num_experts=64, moe_num_shared_experts=2, num_attention_heads=20,
+        num_hidden_layers=28, num_key_value_heads=4, num_nextn_predict_layers=1,
+        rms_norm_eps=1e-5, rope_scaling=None, rope_theta=500000, tie_word_embeddings=True,
+        use_bias=False, vocab_size=103424))
 
 MLA = [f.ENDS, f.NORMS, f.MLA, f.SWIGLU, f.EXPERTS, f.SHARED_EXPERT]
 MLA_KEYS = [k.COMMON, k.EXPERTS, k.EXPERT_WIDTH, k.SHARED, k.GROUPS, k.YARN, k.MLA,
@@ -262,4 +290,4 @@ B.post_attention_norm.weight | L.post_attention_layernorm.weight | D
              use_qk_norm=True, use_routing_bias=True, vocab_size=200064)),
 ]
 
-CHECKPOINTS = [*QWEN, *DEEPSEEK, *GEMMA4, *OTHERS]
+CHECKPOINTS = [*QWEN, *DEEPSEEK, ERNIE, *GEMMA4, *OTHERS]

@@ -97,6 +97,33 @@ KIMI = dict(
         tie_word_embeddings=False, topk_group=1, use_grouped_topk=True, v_head_dim=128,
         vocab_size=163840))
 
+# No layer has a norm in Mamba-2, and all have Mamba-2 beside attention.
+FALCON = dict(
+    name="tiiuae/Falcon-H1-1.5B-Deep-Instruct", joined=True, gguf="falcon-h1", pre="falcon-h1",
+    count=1.55e9, kv=66 * 2 * 2 * 128, source=TRANSFORMERS + "falcon_h1, and its documentation",
+    family=[h.FALCON_H1, h.MAMBA_OF_FALCON],
+    keys=[k.COMMON, k.HEADS, """
+ssm.conv_kernel = 4
+ssm.state_size = state
+ssm.group_count = groups
+ssm.inner_size = inner
+ssm.time_step_rank = ssm
+vocab_size = V
+"""],
+    config=dict(
+        model_type="falcon_h1", attention_bias=False, attention_in_multiplier=1.0,
+        attention_out_multiplier=0.9375, embedding_multiplier=5.656854249492381, head_dim=128,
+        hidden_act="silu", hidden_size=1280, intermediate_size=3072, key_multiplier=0.390625,
+        lm_head_multiplier=0.0390625, mamba_chunk_size=128, mamba_conv_bias=True, mamba_d_conv=4,
+        mamba_d_head=64, mamba_d_ssm=1536, mamba_d_state=256, mamba_expand=2, mamba_n_groups=1,
+        mamba_n_heads=24, mamba_norm_before_gate=False, mamba_proj_bias=False,
+        mamba_rms_norm=False, max_position_embeddings=131072, mlp_bias=False,
+        mlp_multipliers=[0.8838834764831844, 0.5859375], num_attention_heads=6,
+        num_hidden_layers=66, num_key_value_heads=2, projectors_bias=False, rms_norm_eps=1e-5,
+        rope_scaling=None, rope_theta=100000000000.0, ssm_in_multiplier=1.25,
+        ssm_multipliers=[0.3535533905932738, 0.25, 0.3535533905932738, 0.5, 0.3535533905932738],
+        ssm_out_multiplier=0.23570226039551584, tie_word_embeddings=False, vocab_size=65536))
+
 GRANITE_CONFIG = dict(
     model_type="granitemoehybrid", attention_bias=False, embedding_multiplier=12,
     hidden_act="silu", init_method="mup", mamba_chunk_size=256, mamba_conv_bias=True,
@@ -222,4 +249,4 @@ LFM2 = [
              use_expert_bias=True, vocab_size=65536)),
 ]
 
-CHECKPOINTS = [*QWEN, KIMI, *GRANITE, *NEMOTRON, *LFM2]
+CHECKPOINTS = [*QWEN, KIMI, FALCON, *GRANITE, *NEMOTRON, *LFM2]

@@ -1,7 +1,7 @@
 """Models that are refused, by the name of their architecture or by what it does not compute."""
 import families as f
 import keys as k
-from table_dense import AIC, LLAMA, MEMORY, MLC, TRANSFORMERS
+from table_dense import AIC, LLAMA, MEMORY, TRANSFORMERS
 from table_experts import AIC_OLD
 
 
@@ -18,25 +18,6 @@ def refused(name, model_type, gguf, source, **config):
                 config=dict(model_type=model_type, **sizes, **config) | (
                     dict(text_config=dict(model_type=text)) if text else {}))
 
-
-# Queries are scaled by their positions.
-MINISTRAL = dict(
-    name="mistralai/Ministral-3-3B-Instruct-2512", gguf="mistral3", pre="tekken", arch="", count=0,
-    family=LLAMA, source=MLC, prefix="language_model.model.", tied=True,
-    keys=[k.COMMON, k.HEADS, k.YARN, "attention.temperature_scale = 0.1\n"],
-    refused=dict(hf="architecture 'ministral3' is not known",
-                 gguf="'mistral3.attention.temperature_scale' is 0.1"),
-    config=dict(
-        model_type="mistral3", vision_config={"hidden_size": 1024},
-        text_config=dict(
-            model_type="ministral3", head_dim=128, hidden_act="silu", hidden_size=3072,
-            intermediate_size=9216, max_position_embeddings=262144, num_attention_heads=32,
-            num_hidden_layers=26, num_key_value_heads=8, rms_norm_eps=1e-5,
-            rope_parameters=dict(
-                beta_fast=32.0, beta_slow=1.0, factor=16.0, llama_4_scaling_beta=0.1, mscale=1.0,
-                mscale_all_dim=1.0, original_max_position_embeddings=16384, rope_theta=1e6,
-                rope_type="yarn", type="yarn"),
-            sliding_window=None, tie_word_embeddings=True, vocab_size=131072)))
 
 def quantised(name, model_type, method, source, refusal=None):
     """Quantised by other programs: no GGUF is made of it."""
@@ -58,7 +39,6 @@ LATENT = dict(
         max_position_embeddings=262144, rope_theta=10000))
 
 CHECKPOINTS = [
-    MINISTRAL,
     LATENT,
     quantised("Qwen/Qwen2.5-7B-Instruct-AWQ", "qwen2", "awq", MEMORY),
     quantised("moonshotai/Kimi-K2-Thinking", "kimi_k2", "compressed-tensors",
@@ -67,15 +47,11 @@ CHECKPOINTS = [
               AIC + "nvidia--Qwen3-235B-A22B-NVFP4_config.json"),
     refused("google/gemma-3n-E4B-it", "gemma3n", "gemma3n", TRANSFORMERS + "gemma3n",
             text_config="gemma3n_text"),
-    refused("baidu/ERNIE-4.5-21B-A3B-PT", "ernie4_5_moe", "ernie4_5-moe",
-            TRANSFORMERS + "ernie4_5_moe"),
     refused("tencent/Hunyuan-7B-Instruct", "hunyuan_v1_dense", "hunyuan-dense",
             TRANSFORMERS + "hunyuan_v1_dense"),
     refused("CohereLabs/c4ai-command-r-v01", "cohere", "command-r", TRANSFORMERS + "cohere"),
     refused("CohereLabs/c4ai-command-r7b-12-2024", "cohere2", "cohere2",
             TRANSFORMERS + "cohere2"),
-    refused("tiiuae/Falcon-H1-1.5B-Deep-Instruct", "falcon_h1", "falcon-h1",
-            TRANSFORMERS + "falcon_h1"),
     refused("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4", "llama4",
             AIC + "meta-llama--Llama-4-Scout-17B-16E-Instruct_config.json",
             text_config="llama4_text"),
