@@ -34,9 +34,11 @@ WEIR_MUST_CHECK weir_status weir_token_trie_open(
 );
 /* Grammars that were compiled with it keep it. NULL-safe. */
 void weir_token_trie_close(weir_token_trie *trie);
-size_t weir_token_trie_size(const weir_token_trie *trie); /* ids are 0 .. size-1 */
 size_t weir_token_trie_words(const weir_token_trie *trie); /* 64-bit words of a mask */
 bool weir_token_trie_is_end(const weir_token_trie *trie, int32_t id);
+
+/* For tests: ids are 0 .. size-1. */
+size_t weir_token_trie_size(const weir_token_trie *trie);
 
 typedef enum weir_grammar_kind {
     WEIR_GRAMMAR_SCHEMA, /* JSON schema, as JSON text */
@@ -85,12 +87,14 @@ WEIR_MUST_CHECK weir_status weir_grammar_compile(
  * A state retains its grammar. */
 void weir_grammar_retain(weir_grammar *grammar);
 void weir_grammar_release(weir_grammar *grammar); /* NULL-safe */
-size_t weir_grammar_bytes(weir_grammar *grammar); /* of rules, cache and frames of its states */
+/* For tests: of rules, cache and frames of its states. */
+size_t weir_grammar_bytes(weir_grammar *grammar);
 
 /* The state of one sequence: everything accepted so far. */
 typedef struct weir_grammar_state weir_grammar_state;
 WEIR_MUST_CHECK weir_status
 weir_grammar_state_open(weir_grammar_state **out, weir_grammar *grammar, weir_error *error);
+/* For tests. */
 WEIR_MUST_CHECK weir_status weir_grammar_state_clone(
     weir_grammar_state **out, const weir_grammar_state *state, weir_error *error
 );
@@ -113,16 +117,17 @@ weir_grammar_accept_token(weir_grammar_state *state, int32_t id, bool *accepted,
  * errors : EINVAL: the grammar has no trie; ENOMEM; EFULL: more steps than the limit */
 WEIR_MUST_CHECK weir_status
 weir_grammar_mask(weir_grammar_state *state, uint64_t *mask, weir_error *error);
-/* Appends the bytes that must come next, at most `most`: every right answer goes on with them.
- * Stops where the answer may end or the next byte is free. The state stays. */
+bool weir_grammar_is_complete(weir_grammar_state *state); /* the answer may end here */
+/* For tests: appends the bytes that must come next, at most `most`: every right answer goes on with
+ * them. Stops where the answer may end or the next byte is free. The state stays. */
 WEIR_MUST_CHECK weir_status weir_grammar_forced(
     weir_grammar_state *state, char *out, size_t most, size_t *n, weir_error *error
 );
-bool weir_grammar_is_complete(weir_grammar_state *state); /* the answer may end here */
 /* Complete, and no byte may follow. */
 WEIR_MUST_CHECK weir_status
 weir_grammar_must_end(weir_grammar_state *state, bool *must, weir_error *error);
-size_t weir_grammar_state_bytes(const weir_grammar_state *state); /* without shared frames */
+/* For tests: without shared frames. */
+size_t weir_grammar_state_bytes(const weir_grammar_state *state);
 
 #ifdef __cplusplus
 }

@@ -195,10 +195,12 @@ TEST_F(Experts, AnEngineEndsWithoutTheDisk)
     const std::string model = "../families/mixtral";
     start(model, least(model), { "memory.experts_timeout=100ms" });
     disk.hang(0, std::numeric_limits<off_t>::max());
-    Call call({ 7 }, 1);
-    EXPECT_EQ(call.submit(service_, &error_), WEIR_OK);
-    call.wait();
-    EXPECT_EQ(call.status, WEIR_EIO) << call.message;
+    {
+        Call call({ 7 }, 1); /* it goes before the engine */
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK);
+        call.wait();
+        EXPECT_EQ(call.status, WEIR_EIO) << call.message;
+    }
     stop();
 }
 
