@@ -100,7 +100,8 @@ KIMI = dict(
 # No layer has a norm in Mamba-2, and all have Mamba-2 beside attention.
 FALCON = dict(
     name="tiiuae/Falcon-H1-1.5B-Deep-Instruct", joined=True, gguf="falcon-h1", pre="falcon-h1",
-    count=1.55e9, kv=66 * 2 * 2 * 128, source=TRANSFORMERS + "falcon_h1, and its documentation",
+    count=1.55e9, kv=66 * 2 * 2 * 128,
+    source=TRANSFORMERS + "falcon_h1, and its documentation; factors and vocabulary " + MEMORY,
     family=[h.FALCON_H1, h.MAMBA_OF_FALCON],
     keys=[k.COMMON, k.HEADS, """
 ssm.conv_kernel = 4
