@@ -107,7 +107,7 @@ static weir_token_trie *read_vocabulary(const char *path)
 }
 
 typedef struct run {
-    const weir_token_trie *trie;
+    weir_token_trie *trie;
     samples compile, mask, first;
     uint64_t *bits;
     size_t wrong, refused;

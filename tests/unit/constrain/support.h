@@ -27,7 +27,7 @@ using trie_ptr = std::unique_ptr<weir_token_trie, close_trie>;
 /* Compiles; the message is in *problem if it is refused. */
 inline grammar_ptr compile(
     weir_grammar_kind kind, const std::string &text, std::string *problem = nullptr,
-    const weir_token_trie *trie = nullptr, const weir_grammar_limits *limits = nullptr,
+    weir_token_trie *trie = nullptr, const weir_grammar_limits *limits = nullptr,
     weir_memory_tracker *tracker = nullptr
 )
 {
