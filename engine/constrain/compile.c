@@ -65,11 +65,17 @@ weir_status weir_compile_finish(weir_compiler *compiler)
     if (weir_machine_init(&machine, rules) != WEIR_OK) {
         return weir_error_set(compiler->error, WEIR_ENOMEM, "no memory to compile the grammar");
     }
+    machine.step_limit = compiler->limits->steps; /* of all products */
     for (uint32_t i = 0; i < rules->n_rules && machine.status == WEIR_OK; i++) {
         if (rules->rules[i].n_parts == 0) continue;
         const uint32_t entry = weir_machine_enter(&machine, i);
         rules->rules[i].productive =
             entry > WEIR_MACHINE_DEAD && weir_machine_is_live(&machine, entry);
+        if (entry > WEIR_MACHINE_DEAD) { /* it is not entered again */
+            machine.states[entry]->pins--;
+            machine.entries[i] = 0;
+        }
+        if (machine.bytes > compiler->limits->cache_bytes) weir_machine_drop(&machine);
     }
     rules->nfa.status = machine.status;
     weir_machine_free(&machine);
@@ -80,6 +86,10 @@ weir_status weir_compile_finish(weir_compiler *compiler)
         return weir_compile_refuse(
             compiler, status, kind, "", "a rule calls itself before anything else (left recursion)"
         );
+    }
+    if (status == WEIR_EFULL) {
+        rules->nfa.status = status;
+        return weir_compile_status(compiler, kind, "");
     }
     if (status != WEIR_OK) {
         return weir_error_set(compiler->error, status, "no memory to compile the grammar");
@@ -198,7 +208,11 @@ size_t weir_grammar_bytes(weir_grammar *grammar)
     const size_t bytes = sizeof *grammar + rules->nfa.capacity * sizeof *rules->nfa.states +
                          rules->rules_capacity * sizeof *rules->rules +
                          rules->parts_capacity * sizeof *rules->parts +
-                         grammar->parser.machine.bytes + grammar->parser.frame_bytes;
+                         grammar->parser.machine.bytes + grammar->parser.frame_bytes +
+                         rules->nfa.count * 4 * sizeof(uint32_t) +
+                         grammar->parser.items_capacity * sizeof *grammar->parser.items +
+                         grammar->parser.pending_capacity * sizeof *grammar->parser.pending +
+                         grammar->parser.seen_capacity * sizeof *grammar->parser.seen;
     pthread_mutex_unlock(&grammar->lock);
     return bytes;
 }

@@ -87,7 +87,7 @@ WEIR_MUST_CHECK weir_status weir_grammar_compile(
  * A state retains its grammar. */
 void weir_grammar_retain(weir_grammar *grammar);
 void weir_grammar_release(weir_grammar *grammar); /* NULL-safe */
-/* For tests: of rules, cache and frames of its states. */
+/* Of rules, cache and frames of its states. */
 size_t weir_grammar_bytes(weir_grammar *grammar);
 
 /* The state of one sequence: everything accepted so far. */

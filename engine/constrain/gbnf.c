@@ -22,7 +22,7 @@ typedef struct gbnf {
     int depth;
     name *names; /* owned */
     uint32_t n_names, capacity;
-    uint32_t heads[1024]; /* index + 1 */
+    uint32_t heads[1 << 14]; /* index + 1 */
     bool no_memory;
 } gbnf;
 
@@ -38,6 +38,8 @@ static weir_status malformed(gbnf *g, const char *why)
 
 static weir_status no_memory(gbnf *g)
 {
+    if (g->compiler->rules->nfa.status == WEIR_EFULL)
+        return weir_compile_status(g->compiler, "grammar", "");
     (void)weir_error_set(g->compiler->error, WEIR_ENOMEM, "no memory to compile the grammar");
     return WEIR_ENOMEM;
 }
@@ -80,18 +82,23 @@ static bool is_word(char c)
 static uint32_t rule_name(gbnf *g)
 {
     const size_t begin = g->at;
-    uint32_t hash = 2166136261U;
+    uint32_t hash = 2166136261U ^ (uint32_t)((uintptr_t)g >> 12); /* not known to the sender */
     for (; g->at < g->n && is_word(g->text[g->at]); g->at++) {
         hash = (hash ^ (unsigned char)g->text[g->at]) * 16777619U;
     }
     const size_t length = g->at - begin;
     if (length == 0) return UINT32_MAX;
-    uint32_t *const head = &g->heads[hash % (sizeof g->heads / sizeof *g->heads)];
+    uint32_t *const head = &g->heads[hash * 0x9E3779B1U >> 18];
     for (uint32_t i = *head; i != 0; i = g->names[i - 1].chain) {
         const name *const known = &g->names[i - 1];
         if (known->length == length && memcmp(known->text, g->text + begin, length) == 0) {
             return i - 1;
         }
+    }
+    if (g->n_names >= g->compiler->limits->rules) {
+        g->compiler->rules->nfa.status = WEIR_EFULL;
+        g->no_memory = true;
+        return UINT32_MAX;
     }
     if (g->n_names == g->capacity) {
         const uint32_t capacity = g->capacity == 0 ? 32 : g->capacity * 2;

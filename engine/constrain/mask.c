@@ -83,15 +83,17 @@ done:
     return stored;
 }
 
-/* Returns the kept mask of a state; computes it if there is none. NULL on failure. */
+/* Returns the kept mask of a state; computes it if there is none. NULL on failure. *holder becomes
+ * the state that owns it, which may be another one that nothing else holds. */
 static const weir_mask_entry *entry_of(
-    weir_parser *parser, const weir_token_trie *trie, uint32_t id
+    weir_parser *parser, const weir_token_trie *trie, uint32_t *holder
 )
 {
-    weir_mask_entry *entry = parser->machine.states[id]->mask;
+    weir_mask_entry *entry = parser->machine.states[*holder]->mask;
     if (entry != NULL) return entry;
-    id = weir_machine_alike(&parser->machine, id, trie->longest);
+    const uint32_t id = weir_machine_alike(&parser->machine, *holder, trie->longest);
     if (id == 0) return NULL;
+    *holder = id;
     entry = parser->machine.states[id]->mask;
     if (entry != NULL) return entry;
     entry = weir_memory_take_zero(1, sizeof *entry);
@@ -123,6 +125,11 @@ static bool push_callers(weir_parser *parser, uint32_t known, const weir_frame *
         for (uint32_t i = known; i < parser->n_items && !seen; i++) {
             seen = parser->items[i].state == e->after && parser->items[i].frame == e->parent;
         }
+        parser->machine.steps += parser->n_items - known + 1;
+        if (parser->machine.steps > parser->machine.step_limit) {
+            parser->machine.status = WEIR_EFULL;
+            return false;
+        }
         if (!seen && !weir_parser_push(parser, (weir_item){ e->after, e->parent })) return false;
     }
     return true;
@@ -136,8 +143,9 @@ static bool mask_item(
     weir_walk walk = { .parser = parser, .mask = mask };
     const uint32_t depth = item.frame == NULL ? 0 : item.frame->depth;
     const weir_mask_entry *entry = NULL;
+    uint32_t holder = item.state;
     if (depth + trie->longest <= parser->depth_limit) {
-        entry = entry_of(parser, trie, item.state);
+        entry = entry_of(parser, trie, &holder);
         if (entry == NULL) return false;
     }
     if (entry == NULL || entry->whole) {
@@ -149,7 +157,9 @@ static bool mask_item(
         if (entry->rest.n_nodes == 0) return true;
         if (!push_callers(parser, begin, item.frame)) return false;
     }
+    parser->machine.states[holder]->pins++; /* the walk may make room, and reads entry->rest */
     const bool walked = weir_walk_run(&walk, (weir_item_set){ begin, parser->n_items });
+    parser->machine.states[holder]->pins--;
     parser->n_items = begin;
     return walked;
 }

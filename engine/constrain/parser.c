@@ -122,6 +122,7 @@ static bool add_edge(weir_parser *parser, weir_frame *frame, uint32_t after, wei
 {
     WEIR_ASSERT(frame != NULL);
     for (const weir_frame_edge *e = &frame->edge; e != NULL; e = e->next) {
+        parser->machine.steps++;
         if (e->after == after && e->parent == parent) return true;
     }
     weir_frame_edge *const edge = take(parser, sizeof *edge);
@@ -145,6 +146,7 @@ static bool call(weir_parser *parser, weir_item caller, uint32_t index)
     const bool returns = machine->states[after]->last;
     for (uint32_t i = 0; i < parser->n_calls; i++) {
         weir_parser_call *const c = &parser->calls[i];
+        machine->steps++;
         if (c->rule != rule) continue;
         if (returns && c->frame == caller.frame && !c->owned) return true;
         if (!returns && c->owned) return add_edge(parser, c->frame, after, caller.frame);
@@ -225,6 +227,7 @@ static bool go_back(weir_parser *parser, const weir_frame *frame)
 {
     bool failed = false;
     for (const weir_frame_edge *e = frame == NULL ? NULL : &frame->edge; e != NULL; e = e->next) {
+        parser->machine.steps++; /* step_limit: by the caller's loop */
         if (is_new(parser, (weir_item){ e->after, e->parent }, false, &failed) &&
             !add_pending(parser, e->after, e->parent, false)) {
             return false;

@@ -97,11 +97,15 @@ static uint32_t build_repeat(
         weir_nfa_loop_join(nfa, at, body, next);
     } else {
         for (int32_t i = regex->low; i < regex->high && nfa->status == WEIR_OK; i++) {
+            const uint32_t before = at;
             at = weir_nfa_split(nfa, weir_regex_build(nfa, regex->child, encoding, at), next);
+            if (at == before) break; /* the child has no text: further ones add no states */
         }
     }
     for (int32_t i = 0; i < regex->low && nfa->status == WEIR_OK && at != 0; i++) {
+        const uint32_t before = at;
         at = weir_regex_build(nfa, regex->child, encoding, at);
+        if (at == before) break;
     }
     return at;
 }

@@ -73,6 +73,7 @@ typedef struct facts {
     uint32_t mark;
     uint32_t (*follows)[2]; /* rule, what follows [1] also follows [0] */
     uint32_t n_follows, follows_capacity;
+    uint64_t work;
 } facts;
 
 static bool add_bytes(uint64_t to[4], const uint64_t from[4])
@@ -151,11 +152,16 @@ static void first_of_product(facts *f, weir_rule *rule)
     add_bytes(rule->first, all);
 }
 
-static void find_facts(facts *f)
+/* Updates of a compilation. Rules that call each other in a long chain take a pass for each. */
+static const uint64_t most_work = 1 << 28;
+
+static weir_status find_facts(facts *f)
 {
     const uint32_t n = f->rules->nfa.count;
     bool changed = true;
     while (changed) {
+        f->work += 2 * ((uint64_t)n + f->rules->n_rules);
+        if (f->work > most_work) return WEIR_EFULL;
         changed = false;
         for (uint32_t i = 1; i < n; i++) changed |= update(f, i);
         for (uint32_t i = 0; i < f->rules->n_rules; i++) {
@@ -167,6 +173,7 @@ static void find_facts(facts *f)
         for (uint32_t i = n; i-- > 1;) changed |= update(f, i);
         changed |= update_rules(f);
     }
+    return WEIR_OK;
 }
 
 /* Visits the states that are reached from `start`: without bytes only (`left`), or all. */
@@ -228,6 +235,8 @@ static weir_status find_follows(facts *f)
     }
     for (bool changed = true; changed;) {
         changed = false;
+        f->work += f->n_follows;
+        if (f->work > most_work) return WEIR_EFULL;
         for (uint32_t i = 0; i < f->n_follows; i++) {
             weir_rule *const rules = f->rules->rules;
             changed |= add_bytes(rules[f->follows[i][0]].follow, rules[f->follows[i][1]].follow);
@@ -321,7 +330,8 @@ weir_status weir_rules_finish(weir_rules *rules, uint32_t *rule)
     f.marks = weir_memory_take_zero(n, sizeof *f.marks);
     if (n <= FIRST_STATES) f.first = weir_memory_take_zero(n, sizeof *f.first);
     if (f.flags == NULL || f.pending == NULL || f.marks == NULL) goto done;
-    find_facts(&f);
+    status = find_facts(&f);
+    if (status != WEIR_OK) goto done;
     for (uint32_t i = 0; i < n; i++) rules->nfa.states[i].live = (f.flags[i] & LIVE) != 0;
     status = find_left_recursion(&f, rule);
     if (status == WEIR_OK) status = find_follows(&f);

@@ -71,6 +71,7 @@ typedef struct weir_schema {
     uint8_t *seen; /* [n_nodes]: bits of schema_check.c */
     const char **base; /* [n_nodes]: the resolved $id of a node, NULL: none */
     uint32_t n_nodes;
+    uint64_t work; /* weir_schema_spend */
     bool has_ids;
     weir_schema_rule *made; /* owned */
     weir_schema_text *texts; /* owned */
@@ -88,6 +89,8 @@ void weir_schema_refuse(
     weir_schema *s, weir_status status, const weir_tree *node, const char *keyword,
     const char *format, ...
 ) __attribute__((format(printf, 5, 6)));
+/* Counts steps of work of the whole compilation; false: too many, and the schema is refused. */
+bool weir_schema_spend(weir_schema *schema, uint64_t steps);
 void weir_schema_no_memory(weir_schema *s);
 /* Checks the keywords of a schema that is met for the first time, and that it does not refer to
  * itself. */

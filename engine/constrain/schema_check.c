@@ -28,6 +28,19 @@ void weir_schema_no_memory(weir_schema *s)
     s->status = weir_error_set(s->compiler->error, WEIR_ENOMEM, "no memory to compile the schema");
 }
 
+bool weir_schema_spend(weir_schema *s, uint64_t steps)
+{
+    static const uint64_t most = 1 << 28;
+    s->work += steps;
+    if (s->work > most)
+        weir_schema_refuse(
+            s, WEIR_EUNSUPPORTED, s->root, "schema",
+            "it takes too many steps to compile; make it "
+            "smaller"
+        );
+    return s->status == WEIR_OK;
+}
+
 typedef enum check {
     REFUSED,
     IGNORED,

@@ -124,8 +124,9 @@ weir_schema_set weir_schema_property(
         const weir_tree *const own =
             properties == NULL ? NULL : weir_tree_find(properties, key, length);
         bool matched = own != NULL;
+        if (properties != NULL) (void)weir_schema_spend(s, properties->n);
         if (own != NULL) weir_schema_add(s, &set, own, false);
-        for (size_t k = 0; patterns != NULL && k < patterns->n; k++) {
+        for (size_t k = 0; patterns != NULL && k < patterns->n && s->status == WEIR_OK; k++) {
             if (!matches_key(s, patterns, k, key, length)) continue;
             weir_schema_add(s, &set, &patterns->items[k], false);
             matched = true;

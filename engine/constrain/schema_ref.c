@@ -107,6 +107,7 @@ static const weir_tree *follow(weir_schema *s, const weir_tree *from, const char
         const size_t stop = end == NULL ? n : (size_t)(end - pointer);
         const size_t length = decode(step, pointer + at + 1, stop - at - 1);
         at = stop;
+        if (!weir_schema_spend(s, from->n)) return NULL;
         if (from->kind != WEIR_TREE_ARRAY) {
             from = weir_tree_find(from, step, length);
             continue;
@@ -126,6 +127,7 @@ static const weir_tree *anchored(
     weir_schema *s, const weir_tree *root, const weir_tree *ref, const char *name, size_t n
 )
 {
+    if (!weir_schema_spend(s, 8 * (uint64_t)s->n_nodes)) return NULL;
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         const weir_tree *const node = s->by_id[i];
         static const char *const kinds[] = { "$anchor", "$dynamicAnchor" };
@@ -150,6 +152,7 @@ static const weir_tree *anchored(
 static const weir_tree *document(weir_schema *s, const weir_tree *ref, size_t n)
 {
     const char *const address = resolve(s, base_of(s, ref), ref->text, n);
+    if (!weir_schema_spend(s, s->n_nodes)) return NULL;
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         if (s->base[i] != NULL && strcmp(s->base[i], address) == 0) return s->by_id[i];
     }

@@ -237,7 +237,8 @@ typedef struct expansion {
  * anyOf in each other and beside each other. */
 static void expand(weir_schema *s, expansion *e, const weir_schema_leaf *leaf, uint32_t choice)
 {
-    if (s->status != WEIR_OK || e->stopped || leaf->never) return;
+    /* Combinations that never hold are no leaves, but may be 2^200. */
+    if (!weir_schema_spend(s, 256) || e->stopped || leaf->never) return;
     if (choice == leaf->n_choices) {
         if (++e->n_leaves > WEIR_SCHEMA_LEAVES) {
             weir_schema_refuse(

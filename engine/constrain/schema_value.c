@@ -97,6 +97,7 @@ static bool accepts(weir_schema *s, uint32_t start, const char *text, size_t n)
     const size_t states = (size_t)s->nfa->count + 1;
     reading r = { .s = s };
     if (start == 0 || s->nfa->status != WEIR_OK) return false;
+    if (!weir_schema_spend(s, states / 16 + n + 256)) return false;
     r.marks = weir_memory_take_zero(states, 1);
     r.now = weir_memory_take(states * sizeof *r.now);
     r.next = weir_memory_take(states * sizeof *r.next);
@@ -222,6 +223,7 @@ static bool is_listed(weir_schema *s, const weir_tree *value, const weir_schema_
         if (one != NULL && !equal(one, value, s)) return false;
         if (list == NULL || value->parent == list) continue;
         bool found = false;
+        if (!weir_schema_spend(s, list->n)) return false;
         for (size_t k = 0; k < list->n && !found; k++) found = equal(&list->items[k], value, s);
         if (!found) return false;
     }

@@ -25,6 +25,12 @@ static void count_token(uint16_t *counts, int32_t id)
     if (counts != NULL && counts[id] < UINT16_MAX) counts[id]++;
 }
 
+/* The request is at fault, and the same one will fail again: not a lack of room (EFULL). */
+static weir_status too_ambiguous(weir_status status)
+{
+    return status == WEIR_EFULL ? WEIR_EINVAL : status;
+}
+
 /* Writes what the grammar of the choice allows next. An answer cannot end before it begins; a
  * complete one that nothing can follow ends, whatever bans its end. */
 static weir_status limit_to_grammar(
@@ -38,8 +44,9 @@ static weir_status limit_to_grammar(
         return WEIR_OK;
     }
     uint64_t *const mask = weir_sampler_scratch_mask(scratch);
-    WEIR_TRY(weir_grammar_mask(c->grammar, mask, error));
-    WEIR_TRY(weir_grammar_must_end(c->grammar, &must_end, error));
+    weir_status status = weir_grammar_mask(c->grammar, mask, error);
+    if (status == WEIR_OK) status = weir_grammar_must_end(c->grammar, &must_end, error);
+    if (status != WEIR_OK) return too_ambiguous(status);
     if (must_end) limits->n_banned = 0;
     limits->allowed = mask;
     return WEIR_OK;
@@ -49,10 +56,12 @@ static weir_status accept(choice *c, int32_t token, weir_error *error)
 {
     bool is_accepted = true;
     if (c->grammar == NULL) return WEIR_OK;
+    weir_status status = WEIR_OK;
     if (c->has_grammar_begun)
-        WEIR_TRY(weir_grammar_accept_token(c->grammar, token, &is_accepted, error));
+        status = weir_grammar_accept_token(c->grammar, token, &is_accepted, error);
     else
         c->has_grammar_begun = token == c->job->request.grammar_after;
+    if (status != WEIR_OK) return too_ambiguous(status);
     if (is_accepted) return WEIR_OK;
     return weir_error_set(error, WEIR_EINVAL, "no token goes on with an answer of the grammar");
 }

@@ -59,6 +59,11 @@ static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir
     count_tokens(&g->exchange->server->metrics, prompt);
     if (event->status == WEIR_OK && prompt->admitted)
         observe_times(&g->exchange->server->metrics, event);
+    if (event->status == WEIR_EINVAL && g->grammar != NULL && g->failure.status == 0)
+        (void)!weir_api_bad(
+            &g->failure, g->request.structured.field, "%s: %s", g->request.structured.field,
+            event->message
+        );
     if (event->status != WEIR_OK && g->failure.status == 0)
         weir_api_from_status(&g->failure, event->status, event->message);
     return status;

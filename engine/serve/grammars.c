@@ -8,6 +8,8 @@
 
 /* As much as a line end and an indentation take: small models write it until an answer is cut. */
 enum { WHITE_SPACE = 20 };
+/* Automaton steps of one call, which all sequences wait for. */
+enum { STEPS = 16 << 20 };
 
 typedef struct entry {
     weir_grammar *grammar; /* NULL: free */
@@ -123,6 +125,7 @@ static weir_status compile(
     (void)pthread_mutex_unlock(&g->lock);
     weir_grammar_limits limits = weir_grammar_default_limits;
     limits.white_space = WHITE_SPACE;
+    limits.steps = STEPS;
     if (status == WEIR_OK)
         status =
             weir_grammar_compile(out, kind, text, n, g->trie, &limits, g->tracker, fault, error);
@@ -131,6 +134,25 @@ static weir_status compile(
     keep(g, *out, kind, text, n);
     (void)pthread_mutex_unlock(&g->lock);
     return WEIR_OK;
+}
+
+/* Under the lock. Grammars grow while they are used, and nothing but this server's next grammar
+ * asks for their memory back. */
+static void trim(weir_grammars *g)
+{
+    const size_t most = 64 << 20;
+    for (;;) {
+        size_t bytes = 0;
+        entry *oldest = NULL;
+        for (int i = 0; i < WEIR_GRAMMARS_KEPT; i++) {
+            entry *const e = &g->entries[i];
+            if (e->grammar == NULL) continue;
+            bytes += weir_grammar_bytes(e->grammar) + e->n;
+            if (oldest == NULL || e->used < oldest->used) oldest = e;
+        }
+        if (bytes <= most) return;
+        drop(oldest);
+    }
 }
 
 /* Under the lock. For memory: what no job holds goes. */
@@ -152,6 +174,7 @@ weir_status weir_grammars_get(
     weir_memory_tracker *const before = weir_memory_tracker_set(g->tracker);
     (void)pthread_mutex_lock(&g->lock);
     *out = find(g, kind, text, n);
+    trim(g);
     (void)pthread_mutex_unlock(&g->lock);
     weir_status status = *out != NULL ? WEIR_OK : compile(g, out, kind, text, n, fault, error);
     if (status == WEIR_ENOMEM) {

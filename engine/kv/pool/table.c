@@ -154,17 +154,25 @@ static bool needs_page(const weir_kv_store *store, const void *page, bool is_fir
     return page == NULL || (is_first && weir_kv_page_refs(store, page) > 1);
 }
 
-/* True if the rows fit in the page that the table writes to. As long as no table of the store is
- * pruned, the pages of a block are shared alike, so one head stands for all. */
+/* True if the pages of the block that it writes to next are shared alike: one head stands for all.
+ * Of a split one a table snapshot may hold some, also while no table is pruned. */
+static bool is_alike(const weir_kv_table *table, const weir_kv_store *store)
+{
+    const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
+    return !table->is_pruned && (table->n_heads == 1 || last >= table->n_pages ||
+                                 kv_is_joint(store, table->pages + last, table->capacity));
+}
+
+/* True if the rows fit in the page that the table writes to. */
 static bool fits_last_page(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new)
 {
     const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
-    return store->n_pruned == 0 && last < table->n_pages &&
+    return is_alike(table, store) && last < table->n_pages &&
            kv_pages_per_head(table->n_rows + n_new) == last + 1 &&
            !needs_page(store, table->pages[last], true);
 }
 
-/* The same for a table that is not pruned while no other is: one head stands for all. */
+/* For a table that is_alike: one head stands for all. */
 static kv_wanted whole_growth(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new)
 {
     const int64_t first = table->n_rows / WEIR_PAGE_TOKENS,
@@ -180,7 +188,7 @@ static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, 
 {
     kv_wanted wanted = { 0 };
     if (fits_last_page(table, store, n_new)) return wanted;
-    if (store->n_pruned == 0) return whole_growth(table, store, n_new);
+    if (is_alike(table, store)) return whole_growth(table, store, n_new);
     for (int64_t h = 0; h < table->n_heads; h++) {
         const int64_t rows = weir_kv_rows_at(table, h), first = rows / WEIR_PAGE_TOKENS,
                       end = kv_pages_per_head(rows + n_new);

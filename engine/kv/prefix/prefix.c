@@ -355,9 +355,10 @@ int32_t weir_prefix_insert(
     if (own != NONE) {
         index = last = own;
         at = (prefix->nodes[own].depth + 1) * RUN;
-        /* As long as the sequence runs nothing is dropped that it holds. */
-        for (int32_t i = own; !whole_pages && i != root; i = prefix->nodes[i].parent)
-            use(prefix, i);
+        /* As long as the sequence runs nothing is dropped that it holds. With a policy it may lose
+         * rows, and is not inserted when it ends. */
+        const bool is_use = !whole_pages || sequence->policy_run != NULL;
+        for (int32_t i = own; is_use && i != root; i = prefix->nodes[i].parent) use(prefix, i);
     }
     while (index != NONE && at < end) {
         const int32_t n = end - at < RUN ? end - at : RUN;

@@ -158,4 +158,20 @@ TEST_F(MaskTest, IsTheSameWithoutRoomForItsCache)
     }
 }
 
+/* The mask inside a limited string belongs to a state that no sequence holds. */
+TEST_F(MaskTest, KeepsTheMaskThatItWalks)
+{
+    const std::string schema = R"({"type":"array","items":{"type":"string","maxLength":1000}})";
+    for (size_t bytes = 1000; bytes < 120000; bytes += 500) {
+        weir_grammar_limits limits = weir_grammar_default_limits;
+        limits.cache_bytes = bytes;
+        const grammar_ptr g = compile(WEIR_GRAMMAR_SCHEMA, schema, nullptr, trie.get(), &limits);
+        const state_ptr s = begin(g.get());
+        for (const char c : std::string("[\"abc\",\"d\"]")) {
+            (void)mask(s.get(), trie.get());
+            ASSERT_EQ(accept(s.get(), std::string(1, c)), 1U);
+        }
+    }
+}
+
 } // namespace

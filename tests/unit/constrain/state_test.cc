@@ -205,6 +205,18 @@ TEST(GrammarState, StopsWhenAStepIsTooLong)
     EXPECT_EQ(accept(s.get(), "a"), 1U);
 }
 
+/* None of these ends within a day if the text of a repetition, or a choice, can be empty. */
+TEST(GrammarState, CompilesInBoundedTime)
+{
+    std::string any = R"({"allOf":[)", problem;
+    for (int i = 0; i < 60; i++) any += R"({"anyOf":[{"title":"a"},{"title":"b"}]},)";
+    any += R"({"anyOf":[false,false]}]})";
+    const std::string empty = R"(root ::= ""{100000}{100000}{100000}{100000} "a")";
+    EXPECT_NE(compile(WEIR_GRAMMAR_GBNF, empty.c_str(), &problem), nullptr) << problem;
+    EXPECT_NE(compile(WEIR_GRAMMAR_REGEX, "(((){100000}){100000}){100000}a", &problem), nullptr);
+    EXPECT_EQ(compile(WEIR_GRAMMAR_SCHEMA, any.c_str(), &problem), nullptr);
+}
+
 TEST(TokenTrie, RefusesEndsThatAreNoTokens)
 {
     const weir_token_bytes token = { "a", 1 };

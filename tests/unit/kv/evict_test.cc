@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/kv/pool/table_snapshot.h"
 #include "tests/every_nth.h"
 #include "tests/unit/kv/evict_model.h"
 
@@ -277,6 +278,28 @@ TEST_F(EvictOnce, UnsharesOnlyWhatItWritesInto)
     expect_sound({ &t, &holder });
     close(&t);
     close(&holder);
+}
+
+/* A snapshot holds one head's page, and no table is pruned. */
+TEST_F(EvictOnce, WritesIntoNoPageOfASnapshot)
+{
+    Sequence t = sequence(), other = sequence();
+    ASSERT_TRUE(append(&t, 100));
+    EXPECT_EQ(weir_kv_share(&other.table, &t.table, store_), WEIR_OK);
+    other.heads = t.heads;
+    evict(&t, { 0 }, { range(10, 74), range(0, 100), {}, {} });
+    std::vector<uint64_t> memory(weir_table_snapshot_bytes(&t.table, store_) / 8 + 1);
+    weir_table_snapshot_take(memory.data(), &t.table, store_);
+    const void *const held = t.table.pages[t.table.capacity + 1];
+    ASSERT_EQ(other.table.pages[other.table.capacity + 1], held);
+    weir_kv_truncate(&t.table, store_, 0);
+    ASSERT_FALSE(weir_kv_store_has_pruned(store_));
+    ASSERT_TRUE(append(&other, 3));
+    EXPECT_NE(other.table.pages[other.table.capacity + 1], held);
+    expect_rows(other);
+    weir_table_snapshot_release(memory.data(), store_);
+    close(&t);
+    close(&other);
 }
 
 /* A short head takes no memory for what others hold, and grows from where it is. */

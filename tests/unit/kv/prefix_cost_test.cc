@@ -146,33 +146,40 @@ TEST_F(PrefixCost, APieceOfALongPrompt)
 TEST_F(PrefixCost, WhatEndsWasUsed)
 {
     enum { BLOCKS = 4, N = 64 * BLOCKS };
-    open(64, 0, true);
-    weir_kv_sequence other = {};
-    ASSERT_EQ(weir_kv_sequence_open(&other, store_, ledger_, 0, &error_), WEIR_OK);
-    set_tokens(1, N);
-    std::vector<const void *> first;
-    for (const bool ends : { false, true }) {
-        const int32_t n = ends ? 64 : N - 64;
-        ASSERT_EQ(weir_kv_reserve(&s_.table, store_, n), WEIR_OK);
-        weir_kv_commit(&s_.table, n);
-        s_.n_computed += n;
-        (void)weir_prefix_insert(prefix_, &s_, nullptr, nullptr, 0, !ends);
-        if (ends) break;
-        other.n_tokens = other.n_computed = N;
-        for (int32_t i = 0; i < N; i++) other.tokens[i] = 1000 + i;
-        ASSERT_EQ(weir_kv_reserve(&other.table, store_, N), WEIR_OK);
-        weir_kv_commit(&other.table, N);
-        (void)weir_prefix_insert(prefix_, &other, nullptr, nullptr, 0, false);
-        first.assign(other.table.pages, other.table.pages + BLOCKS);
-        weir_kv_sequence_reset(&other);
+    /* A sequence with a policy is not inserted when it ends: its pieces are uses. */
+    for (const bool has_policy : { false, true }) {
+        open(64, 0, true);
+        weir_kv_sequence other = {};
+        weir_policy_sequence *const policy =
+            has_policy ? reinterpret_cast<weir_policy_sequence *>(&other) : nullptr;
+        ASSERT_EQ(weir_kv_sequence_open(&other, store_, ledger_, 0, &error_), WEIR_OK);
+        set_tokens(1, N);
+        std::vector<const void *> first;
+        for (const bool ends : { false, true }) {
+            const int32_t n = ends ? 64 : N - 64;
+            ASSERT_EQ(weir_kv_reserve(&s_.table, store_, n), WEIR_OK);
+            weir_kv_commit(&s_.table, n);
+            s_.n_computed += n;
+            s_.policy_run = policy;
+            (void)weir_prefix_insert(prefix_, &s_, nullptr, nullptr, 0, has_policy || !ends);
+            s_.policy_run = nullptr;
+            if (ends) break;
+            other.n_tokens = other.n_computed = N;
+            for (int32_t i = 0; i < N; i++) other.tokens[i] = 1000 + i;
+            ASSERT_EQ(weir_kv_reserve(&other.table, store_, N), WEIR_OK);
+            weir_kv_commit(&other.table, N);
+            (void)weir_prefix_insert(prefix_, &other, nullptr, nullptr, 0, false);
+            first.assign(other.table.pages, other.table.pages + BLOCKS);
+            weir_kv_sequence_reset(&other);
+        }
+        weir_kv_sequence_reset(&s_);
+        void *const *blocks[BLOCKS];
+        ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, BLOCKS), BLOCKS);
+        for (void *const *const block : blocks)
+            EXPECT_EQ(std::count(first.begin(), first.end(), block[0]), 1) << has_policy;
+        weir_kv_sequence_close(&other);
+        close();
     }
-    weir_kv_sequence_reset(&s_);
-    void *const *blocks[BLOCKS];
-    ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, BLOCKS), BLOCKS);
-    for (void *const *const block : blocks)
-        EXPECT_EQ(std::count(first.begin(), first.end(), block[0]), 1);
-    weir_kv_sequence_close(&other);
-    close();
 }
 
 TEST_F(PrefixCost, DroppingABlock)
