@@ -177,6 +177,30 @@ static bool bind_expert(
     return add_matrix(b, w, &from, expert) != NULL;
 }
 
+/* A cache reads, gathers and packs all experts of a parameter in the memory of the first. */
+static bool are_stored_alike(const bound_matrix *a, const bound_matrix *b)
+{
+    return a->dtype == b->dtype && (a->scales == NULL) == (b->scales == NULL) &&
+           (a->scales == NULL || a->scales->bytes == b->scales->bytes) &&
+           a->is_transposed == b->is_transposed && a->row_width == b->row_width &&
+           a->runs.length == b->runs.length;
+}
+
+static bool check_experts(binder *b, const bound_matrix *first, int64_t n)
+{
+    for (int64_t e = 1; e < n; e++) {
+        if (are_stored_alike(&first[e], first)) continue;
+        weir_bind_problem(
+            b,
+            "tensor %s is not stored as %s is: all experts of a parameter must have the same kind "
+            "of scales and order of elements",
+            first[e].tensor->name, first->tensor->name
+        );
+        return false;
+    }
+    return true;
+}
+
 /* The matrices of all experts or heads, adjacent. Some of them in the file are enough to know their
  * names; every other one that is missing is then reported. */
 static void bind_experts(binder *b, const wanted *w, const weir_weight **parameter)
@@ -193,7 +217,7 @@ static void bind_experts(binder *b, const wanted *w, const weir_weight **paramet
     const size_t most = weir_bind_is_per_expert(&last) ? WEIR_BIND_PROBLEMS : 1;
     for (int64_t e = 0; e < w->n_experts && n_wrong < most; e++)
         n_wrong += !bind_expert(b, w, last.name, e, first.tensor);
-    if (n_wrong > 0) return;
+    if (n_wrong > 0 || !check_experts(b, &model->matrices[before], w->n_experts)) return;
     *parameter = &model->weights[before];
     if (!w->is_per_row) return;
     WEIR_ASSERT(model->n_expert_arrays < model->max_expert_arrays);

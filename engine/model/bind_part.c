@@ -389,9 +389,14 @@ bool weir_bind_factor(binder *b, const char *parameter, const weir_toml_node *en
     return false;
 }
 
-/* The type of a multiplied matrix. */
+/* The type of a multiplied matrix; integers, which are no weights, stay what they are. */
 static weir_dtype multiplied_dtype(const binder *b, const part *own)
 {
+    static const unsigned char zero[8];
+    float one;
+    if (!weir_dtype_of(own->stored).quantised &&
+        weir_dequantise(&one, zero, own->stored, 1) != WEIR_OK)
+        return own->stored;
     return own->stored == WEIR_BF16 && b->model->activations != WEIR_ACTIVATIONS_F32 ? WEIR_BF16
                                                                                      : WEIR_F32;
 }
@@ -411,6 +416,13 @@ bool weir_bind_part(binder *b, const wanted *w, const found *f, int64_t expert, 
     if (w->inputs_first) return bind_columns(b, w, is_stacked, expert, out);
     if (!weir_bind_find_scales(b, w, expert, &out->scales)) return false;
     const bool is_split = out->scales != NULL;
+    if (is_split && out->factor != 0.0f) {
+        weir_bind_problem(
+            b, "%s: [tensor] \"%s\": hf_factors do not multiply tensors with hf_scales",
+            b->model->arch->file, w->parameter
+        );
+        return false;
+    }
     if (is_split && single.n_dims == WEIR_TENSOR_DIMS) {
         weir_bind_problem(
             b,

@@ -115,6 +115,16 @@ static size_t plan_reads(
     return least;
 }
 
+static bool has_adapter(const weir_model *model, const weir_expert_array *array)
+{
+    int64_t e = 0;
+    while (e < array->n &&
+           weir_model_directory_of(model, model->matrices[array->first + (size_t)e].tensor) ==
+               model->directory)
+        e++;
+    return e < array->n;
+}
+
 static bool is_direct(const weir_model *model, const weir_expert_settings *settings)
 {
     size_t all = 0;
@@ -144,8 +154,7 @@ weir_status weir_expert_cache_plan(
     int64_t layer = -1;
     for (size_t i = 0; i < model->n_expert_arrays; i++) {
         const weir_expert_array *const array = &model->expert_arrays[i];
-        if (limit > 0 && weir_model_directory_of(model, model->matrices[array->first].tensor) !=
-                             model->directory)
+        if (limit > 0 && has_adapter(model, array))
             return weir_error_set(
                 error, WEIR_ECONFIG,
                 "memory.experts: an adapter with experts must be in memory; set it to 0"

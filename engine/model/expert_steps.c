@@ -155,7 +155,10 @@ static weir_status pack(weir_expert_cache *c, int32_t unit, weir_error *error)
     c->slot_of[unit] = slot;
     point(c, slot, true);
     weir_expert_forget(c, read);
-    if (c->n_placed < c->n_wanted) weir_expert_place(c);
+    if (c->n_placed < c->n_wanted)
+        weir_expert_place(c);
+    else if (c->n_ahead > 0)
+        (void)pthread_cond_broadcast(&c->work); /* it may wait for this buffer */
     return WEIR_OK;
 }
 

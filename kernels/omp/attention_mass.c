@@ -1,6 +1,7 @@
 /* kernels/omp/attention_mass.c - the attention mass of each slot: sums of 2^(score - lse) over the
- * rows of a segment, from a second pass over K; scores are attention's, to the bit. Cost:
- * 2 * key_dim flops and one exponential per row and slot (docs/kernels.md). */
+ * rows of a segment, from a second pass over K; scores are attention's, to the bit, except
+ * those of latents in tile registers (docs/decisions/0082). Cost: 2 * key_dim flops and one
+ * exponential per row and slot (docs/kernels.md). */
 #include "kernels/omp/attention_rotate.h"
 #include "kernels/omp/attention_scores.h"
 

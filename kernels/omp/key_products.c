@@ -1,6 +1,7 @@
 /* kernels/omp/key_products.c - multiplies vectors with the keys of a head, and with the lengths of
  * their rotated pairs; policies score rows with it. Products are attention's scores, to the bit
- * (score_tile). Cost: 2 * key_dim flops per vector and slot, K read once (docs/kernels.md). */
+ * (score_tile), except for latents in tile registers (docs/decisions/0082). Cost: 2 * key_dim
+ * flops per vector and slot, K read once (docs/kernels.md). */
 #include "kernels/omp/attention_rotate.h"
 #include "kernels/omp/attention_scores.h"
 

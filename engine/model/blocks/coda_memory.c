@@ -71,7 +71,8 @@ const char *weir_coda_memory_reject(const weir_shape *shape, const void *options
         return "RoPE rotates more than half of each head, but not all of it: band = \"by_rope\" "
                "finds no slow half; name the band of the "
                "prototypes";
-    const char *const why = weir_differential_reject(options);
+    const char *why = weir_heads_reject(shape, options);
+    if (why == NULL) why = weir_differential_reject(options);
     return why != NULL ? why : weir_coda_reject(&layer);
 }
 

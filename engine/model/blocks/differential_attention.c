@@ -36,7 +36,8 @@ static const char *reject(const weir_shape *shape, const void *options)
 {
     if (shape->head_dim % 2 != 0 || shape->head_dim > 512)
         return "heads have an even number of dimensions, at most 512";
-    return weir_differential_reject(options);
+    const char *const why = weir_heads_reject(shape, options);
+    return why != NULL ? why : weir_differential_reject(options);
 }
 
 static weir_status forward(

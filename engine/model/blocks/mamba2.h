@@ -70,10 +70,11 @@ int64_t weir_mamba2_group_width(const weir_shape *shape, const void *options);
         { WEIR_VECTOR("ssm.a_neg", type, ssm.a_neg, weir_mamba2_heads) },                          \
         { WEIR_VECTOR("ssm.dt_bias", type, ssm.dt_bias, weir_mamba2_heads) },                      \
         { WEIR_VECTOR("ssm.d", type, ssm.skip, weir_mamba2_heads) },                               \
-        { WEIR_VECTOR("ssm.norm", type, ssm.norm, weir_mamba2_width), .wanted = has_one_norm },    \
+        { WEIR_VECTOR("ssm.norm", type, ssm.norm, weir_mamba2_width), .optional = true,            \
+          .wanted = has_one_norm },                                                                \
     {                                                                                              \
         WEIR_VECTOR("ssm.norm", type, ssm.norm, weir_mamba2_groups, weir_mamba2_group_width),      \
-            .wanted = has_norm_by_group                                                            \
+            .optional = true, .wanted = has_norm_by_group                                          \
     }
 
 #define WEIR_MAMBA2_SHAPES "ssm_heads", "ssm_groups", "ssm_head_dim", "ssm_state", "ssm_taps"

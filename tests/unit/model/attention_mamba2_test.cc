@@ -65,6 +65,18 @@ TEST(FalconH1, FactorsThatNothingCanBeMultipliedByAreRefused)
     EXPECT_SAYS(why(folder), "or their product 2e+09 is out of range");
 }
 
+/* Integers are no weights, also where a setting multiplies them. */
+TEST(FalconH1, MultipliedIntegersAreRefused)
+{
+    const Folder folder;
+    copy_checkpoint(folder, falcon);
+    arch_files::change_header(
+        folder, R"("model.layers.0.self_attn.k_proj.weight":{"dtype":"BF16")",
+        R"("model.layers.0.self_attn.k_proj.weight":{"dtype":"U16" )"
+    );
+    EXPECT_SAYS(why(folder), "weight of u16: no kernel");
+}
+
 TEST(Ministral3, TheTemperatureNeedsWholeHeads)
 {
     const Folder folder;

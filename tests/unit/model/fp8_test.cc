@@ -167,6 +167,14 @@ TEST_F(EightBit, AMatrixMayHaveOneScale)
     EXPECT_SAYS(says(codes), "or one for all of them, f32 or bf16");
 }
 
+/* A cache reads and packs all experts of a parameter alike. */
+TEST_F(EightBit, ExpertsHaveTheSameKindOfScales)
+{
+    Tensors all = eight_bit(false);
+    all.erase("model.layers.1.mlp.experts.2.up_proj.weight_scale_inv");
+    EXPECT_SAYS(says(all), "model.layers.1.mlp.experts.2.up_proj.weight is not stored as");
+}
+
 TEST_F(EightBit, OtherScalesAreRefused)
 {
     Tensors all = eight_bit(false);
