@@ -46,7 +46,7 @@ static bool is_before(const piece *a, const piece *b)
 /* Puts a piece, if it has bytes, among those before it in the order of the file. */
 static int32_t sort_in(piece *sorted, int32_t n, piece p)
 {
-    if (p.bytes == 0) return n;
+    if (p.bytes == 0 || p.tensor == NULL) return n;
     int32_t place = n;
     for (; place > 0 && is_before(&p, &sorted[place - 1]); place--)
         sorted[place] = sorted[place - 1];

@@ -370,6 +370,7 @@ struct weir_server {
     weir_workers workers;
     const weir_chat_format *format; /* of tool calls, as the chat template prints them */
     bool reasons; /* the vocabulary contains a tag of reasoning */
+    weir_ledger_tracker grammars_tracker; /* of `grammars`, and of those that jobs hold */
     weir_grammars *grammars;
 };
 

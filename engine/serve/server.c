@@ -163,6 +163,9 @@ weir_status weir_server_open(
     server->start_unix = weir_clock_unix_seconds();
     fill_defaults(&server->options);
     weir_ledger_tracker_init(&server->tracker, options->ledger, WEIR_ACCOUNT_HTTP, NULL);
+    weir_ledger_tracker_init(
+        &server->grammars_tracker, options->ledger, WEIR_ACCOUNT_TOKENIZER, NULL
+    );
     (void)pthread_mutex_init(&server->loop.lock, NULL);
     (void)pthread_mutex_init(&server->workers.lock, NULL);
     (void)pthread_cond_init(&server->workers.wake, NULL);
@@ -186,7 +189,7 @@ weir_status weir_server_open(
     if (status == WEIR_OK)
         status = weir_grammars_open(
             &server->grammars, options->tokenizer, (size_t)facts->n_valid_vocab,
-            &server->tracker.tracker, error
+            &server->grammars_tracker.tracker, error
         );
     if (status == WEIR_OK) status = open_socket(server, error);
     if (status == WEIR_OK) status = weir_loop_open(server, error);
@@ -229,13 +232,18 @@ void weir_server_drain(weir_server *server, int64_t deadline_ns)
     weir_loop_command(&server->loop, WEIR_LOOP_LEAVE);
 }
 
+static bool holds_memory(const weir_server *server)
+{
+    return weir_ledger_tracker_held(&server->tracker) > 0 ||
+           weir_ledger_tracker_held(&server->grammars_tracker) > 0;
+}
+
 /* Memory of released jobs is freed at the engine's next step. */
 static bool wait_for_memory(const weir_server *server)
 {
     const int64_t deadline_ns = weir_clock_ns() + last_step_ns;
-    while (weir_ledger_tracker_held(&server->tracker) > 0 && weir_clock_ns() < deadline_ns)
-        (void)poll(NULL, 0, 1);
-    return weir_ledger_tracker_held(&server->tracker) == 0;
+    while (holds_memory(server) && weir_clock_ns() < deadline_ns) (void)poll(NULL, 0, 1);
+    return !holds_memory(server);
 }
 
 void weir_server_close(weir_server *server)

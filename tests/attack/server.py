@@ -115,7 +115,9 @@ class Server:
             time.sleep(0.05)
 
     def used(self):
-        return self.host()["used"]
+        """Without the grammars that are kept for later requests, and their vocabulary."""
+        host = self.host()
+        return host["used"] - host["accounts"]["tokenizer"]
 
     def resident(self):
         return field(self.pid, "VmRSS")
