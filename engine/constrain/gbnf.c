@@ -318,8 +318,9 @@ static weir_status parse_rules(gbnf *g)
         if (rule == UINT32_MAX) return malformed(g, "the name of a rule is expected");
         skip_space(g, false);
         if (!skip(g, "::=")) return malformed(g, "::= is expected");
-        weir_regex *body;
+        weir_regex *body = NULL;
         WEIR_TRY(parse_either(g, &body, false));
+        WEIR_ASSERT(body != NULL && body->child != NULL);
         if (body->child->next == NULL && body->child->child == NULL)
             return malformed(g, "the rule is empty: write \"\" for no text");
         skip_space(g, false);
