@@ -222,10 +222,12 @@ static void copy_pages(
     weir_prefix *p, int32_t index, const weir_kv_sequence *sequence, int32_t page
 )
 {
-    void *const *const from = sequence->table.pages + page, **const own = pages_of(p, index);
-    for (int64_t h = 0; h < p->heads; h++) own[h] = from[h * sequence->table.capacity];
-    if (p->heads > 0) weir_kv_block_hold(p->store, own, 1);
-    if (p->heads > 0) weir_kv_block_set_owner(p->store, own, 1, index);
+    if (p->heads > 0) {
+        void *const *const from = sequence->table.pages + page, **const own = pages_of(p, index);
+        for (int64_t h = 0; h < p->heads; h++) own[h] = from[h * sequence->table.capacity];
+        weir_kv_block_hold(p->store, own, 1);
+        weir_kv_block_set_owner(p->store, own, 1, index);
+    }
     prefix_refresh(p, index);
 }
 
