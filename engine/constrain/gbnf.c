@@ -38,8 +38,10 @@ static weir_status malformed(gbnf *g, const char *why)
 
 static weir_status no_memory(gbnf *g)
 {
-    if (g->compiler->rules->nfa.status == WEIR_EFULL)
-        return weir_compile_status(g->compiler, "grammar", "");
+    if (g->compiler->rules->nfa.status == WEIR_EFULL) {
+        const weir_status status = weir_compile_status(g->compiler, "grammar", "");
+        return status != WEIR_OK ? status : WEIR_EFULL;
+    }
     (void)weir_error_set(g->compiler->error, WEIR_ENOMEM, "no memory to compile the grammar");
     return WEIR_ENOMEM;
 }
@@ -318,11 +320,10 @@ static weir_status parse_rules(gbnf *g)
         if (rule == UINT32_MAX) return malformed(g, "the name of a rule is expected");
         skip_space(g, false);
         if (!skip(g, "::=")) return malformed(g, "::= is expected");
-        weir_regex *body = NULL;
+        skip_space(g, true);
+        if (g->at >= g->n) return malformed(g, "the rule is empty: write \"\" for no text");
+        weir_regex *body;
         WEIR_TRY(parse_either(g, &body, false));
-        WEIR_ASSERT(body != NULL && body->child != NULL);
-        if (body->child->next == NULL && body->child->child == NULL)
-            return malformed(g, "the rule is empty: write \"\" for no text");
         skip_space(g, false);
         if (g->at < g->n && g->text[g->at] != '\n' && g->text[g->at] != '\r') {
             return malformed(g, "the end of the line is expected");
