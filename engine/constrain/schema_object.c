@@ -274,7 +274,7 @@ static uint32_t member(object *o, uint32_t key, bool first)
     return weir_nfa_byte(o->s->nfa, ',', ',', weir_schema_white(o->s, key));
 }
 
-/* States of one place in the properties: [counts], what may follow when so many members are there.
+/* States of one place in the properties: [counts], what may follow for each number of members.
  * The last count stands for all larger ones if there is no maximum. */
 typedef struct place {
     uint32_t *at; /* [n_counts] */

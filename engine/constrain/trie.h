@@ -25,7 +25,7 @@ enum { WEIR_TEXT_COUNTS = 24 };
 struct weir_token_trie {
     weir_trie_part all; /* owned: all tokens with bytes, in order of their bytes */
     weir_trie_part others; /* owned: those that are not text */
-    uint64_t *text[WEIR_TEXT_COUNTS + 1]; /* owned: masks of text tokens of at most so many
+    uint64_t *text[WEIR_TEXT_COUNTS + 1]; /* owned: masks of text tokens, by their most
                                            * characters; the last one: of all */
     struct weir_text_token
         *long_text; /* owned: of WEIR_TEXT_COUNTS characters or more, ascending */

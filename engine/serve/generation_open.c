@@ -200,7 +200,6 @@ static void begin_answers(weir_generation *g)
 static weir_status open_grammar(weir_generation *g, weir_api_error *error)
 {
     weir_structured *const form = &g->request.structured;
-    weir_grammar_fault fault = { 0 };
     weir_error why = { 0 };
     g->grammar_after = -1;
     if (form->field == NULL) return WEIR_OK;
@@ -216,7 +215,7 @@ static weir_status open_grammar(weir_generation *g, weir_api_error *error)
         );
     const weir_status status = weir_grammars_get(
         g->exchange->server->grammars, &g->grammar, form->kind,
-        form->text.data != NULL ? form->text.data : "", form->text.size, &fault, &why
+        form->text.data != NULL ? form->text.data : "", form->text.size, &why
     );
     if (status == WEIR_OK) {
         weir_buffer_free(&form->text);

@@ -117,7 +117,7 @@ static void keep(
 
 static weir_status compile(
     weir_grammars *g, weir_grammar **out, weir_grammar_kind kind, const char *text, size_t n,
-    weir_grammar_fault *fault, weir_error *error
+    weir_error *error
 )
 {
     (void)pthread_mutex_lock(&g->lock);
@@ -128,7 +128,7 @@ static weir_status compile(
     limits.steps = STEPS;
     if (status == WEIR_OK)
         status =
-            weir_grammar_compile(out, kind, text, n, g->trie, &limits, g->tracker, fault, error);
+            weir_grammar_compile(out, kind, text, n, g->trie, &limits, g->tracker, NULL, error);
     if (status != WEIR_OK) return status;
     (void)pthread_mutex_lock(&g->lock);
     keep(g, *out, kind, text, n);
@@ -168,7 +168,7 @@ static bool drop_all(weir_grammars *g)
 
 weir_status weir_grammars_get(
     weir_grammars *g, weir_grammar **out, weir_grammar_kind kind, const char *text, size_t n,
-    weir_grammar_fault *fault, weir_error *error
+    weir_error *error
 )
 {
     weir_memory_tracker *const before = weir_memory_tracker_set(g->tracker);
@@ -176,12 +176,12 @@ weir_status weir_grammars_get(
     *out = find(g, kind, text, n);
     trim(g);
     (void)pthread_mutex_unlock(&g->lock);
-    weir_status status = *out != NULL ? WEIR_OK : compile(g, out, kind, text, n, fault, error);
+    weir_status status = *out != NULL ? WEIR_OK : compile(g, out, kind, text, n, error);
     if (status == WEIR_ENOMEM) {
         (void)pthread_mutex_lock(&g->lock);
         const bool any = drop_all(g);
         (void)pthread_mutex_unlock(&g->lock);
-        if (any) status = compile(g, out, kind, text, n, fault, error);
+        if (any) status = compile(g, out, kind, text, n, error);
     }
     (void)weir_memory_tracker_set(before);
     return status;

@@ -24,7 +24,7 @@ void weir_grammars_close(weir_grammars *grammars); /* NULL-safe */
  * errors : as weir_grammar_compile */
 WEIR_MUST_CHECK weir_status weir_grammars_get(
     weir_grammars *grammars, weir_grammar **out, weir_grammar_kind kind, const char *text, size_t n,
-    weir_grammar_fault *fault, weir_error *error
+    weir_error *error
 );
 
 #ifdef __cplusplus

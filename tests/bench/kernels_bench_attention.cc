@@ -92,15 +92,9 @@ struct Attention {
     weir_kernel_context context = {};
 };
 
-} // namespace
-
-void attention(
-    benchmark::State &state, int32_t depth, int32_t rows, weir_kv_format format, int64_t heads,
-    int64_t kv_heads, int64_t dim
-)
+/* Runs the call over each of the cache's tables in turn. */
+void measure(benchmark::State &state, const Cache &cache, Attention &call)
 {
-    const Cache cache(depth, rows, format, kv_heads, dim);
-    Attention call(cache, depth, rows, heads);
     double fastest = 1e9;
     for (auto _ : state) {
         const double start = omp_get_wtime();
@@ -111,6 +105,18 @@ void attention(
         fastest = std::min(fastest, seconds);
     }
     state.counters["best_us"] = fastest * 1e6;
+}
+
+} // namespace
+
+void attention(
+    benchmark::State &state, int32_t depth, int32_t rows, weir_kv_format format, int64_t heads,
+    int64_t kv_heads, int64_t dim
+)
+{
+    const Cache cache(depth, rows, format, kv_heads, dim);
+    Attention call(cache, depth, rows, heads);
+    measure(state, cache, call);
     const double positions = (double)rows * depth + rows * (rows + 1.0) / 2;
     rate(
         state,
@@ -134,16 +140,7 @@ void latents(
     constexpr int64_t rank = 512, width = rank + 64;
     const Cache cache(depth, rows, WEIR_KV_F16, 1, width, false);
     Attention call(cache, depth, rows, heads, kernel, rank);
-    double fastest = 1e9;
-    for (auto _ : state) {
-        const double start = omp_get_wtime();
-        for (const auto &pages : cache.tables)
-            if (!call.run(pages.data())) state.SkipWithError("the kernel refused");
-        const double seconds = (omp_get_wtime() - start) / (double)cache.tables.size();
-        state.SetIterationTime(seconds);
-        fastest = std::min(fastest, seconds);
-    }
-    state.counters["best_us"] = fastest * 1e6;
+    measure(state, cache, call);
     const double positions = (double)rows * depth + rows * (rows + 1.0) / 2,
                  bytes = (double)(depth + rows) * (double)(width * cache.element_bytes());
     if (rows == 1) state.counters["MB"] = bytes * 1e-6;

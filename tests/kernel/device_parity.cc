@@ -140,7 +140,7 @@ struct Shard {
     bool has(size_t n) const { return (n + n / 2) % total == index; }
 };
 
-// most: of the cases of an op, so many in equal distances; 0: all.
+// most: the number of an op's cases to run, at equal distances; 0: all.
 int check(const Device &device, const char *row_part, const char *case_part, size_t most)
 {
     const Shard shard;
