@@ -37,11 +37,11 @@ class Logs(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def problems(self, *lines, flags=frozenset(skips.V3), given=()):
+    def problems(self, *lines, flags=frozenset(skips.V3), given=(), failed=()):
         """(skips as expected, problems) with these lines, on a machine with these flags."""
         expected = [skips.Expected(i, line) for i, line in enumerate(lines)]
         here = skips.conditions(set(flags), given)
-        return skips.check(expected, skips.read_logs([self.logs]), here)
+        return skips.check(expected, skips.read_logs([self.logs]), here, failed)
 
     def test_expected_skip(self):
         line = "tests/unit/a_test:Suite.Skips/v4  no-avx512  stops at"
@@ -103,6 +103,14 @@ class Logs(unittest.TestCase):
         _, problems = self.problems(*lines, "golden:models/b  always  gone")
         self.assertIn("golden:models/b is listed (always), and was not skipped", problems)
 
+    def test_runner_that_failed_need_not_skip_all(self):
+        self.put("wire.log", "skipped with-key/a no such server\nskipped with-key/b why\n")
+        skip = "tests/unit/a_test:*v4  always  stops"
+        lines = [skip, "wire:with-key/a  always  no such", "wire:with-key/c  always  no such"]
+        _, problems = self.problems(*lines, failed=["wire"])
+        self.assertEqual(problems, ["wire:with-key/b was skipped, and is not listed: why"])
+        self.assertEqual(len(self.problems(*lines)[1]), 2)
+
     def test_logs_of_tests_that_are_gone(self):
         self.put("tests/unit/old_test/shard_1_of_2/test.xml", XML)
         self.put("golden.log", "skipped models/a: not seen\n")
@@ -129,6 +137,12 @@ class Logs(unittest.TestCase):
             bad = subprocess.run(run, capture_output=True, text=True)
             self.assertEqual(bad.returncode, 1, text)
             self.assertRegex(bad.stdout.splitlines()[-1], r"^\d+ passed, 1 failed$")
+        listed.write_text("tests/unit/a_test:Suite.Skips/v4  always  stops at\n"
+                          "golden:b  always  not seen\n")
+        self.put("golden.log", "ok a\n")
+        for failed, code in (["wire"], 1), (["golden"], 0):
+            some = subprocess.run(run + ["--failed", *failed], capture_output=True, text=True)
+            self.assertEqual(some.returncode, code, some.stdout)
         listed.write_text("")
         absent = subprocess.run(run + [str(self.logs / "absent")], capture_output=True, text=True)
         self.assertIn("absent: no logs here", absent.stdout)

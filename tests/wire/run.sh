@@ -2,19 +2,19 @@
 # tests/wire/run.sh - the wire suite against a server program, without an API key (then 1000
 # requests that must not make it grow) and with one.
 #   tests/wire/run.sh [--slow] [PROGRAM [ARGUMENT...]]
+#   tests/wire/run.sh --clients     only makes the Python environments of clients
 # PROGRAM takes --set server.KEY=VALUE; without one, //engine:serve is built and served with its
 # bundled model. --slow also runs the cases that wait for a time-out, with time-outs of 5 s. The
 # Python environments are made once, outside of the tree (WEIR_WIRE_VENV, and next to it the one of
 # clients that need an older openai).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-slow=no
-if [ "${1:-}" = --slow ]; then slow=yes; shift; fi
-if [ $# -lt 1 ]; then
-    programs=$("$here/../programs.sh")
-    set -- "$programs/serve"
-fi
-
+slow=no only_clients=no
+case ${1:-} in
+--slow) slow=yes; shift ;;
+--clients) only_clients=yes; shift ;;
+-*) echo "run.sh: unknown option $1" >&2; exit 2 ;;
+esac
 venv=${WEIR_WIRE_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/wire-venv}
 old_clients=$venv-openai2
 lacks=responses,messages,ollama,llama
@@ -29,15 +29,41 @@ make_venv() {
 make_venv "$venv" "$here/requirements.txt"
 make_venv "$old_clients" "$here/requirements-openai2.txt"
 
+[ $only_clients = no ] || exit 0
+if [ $# -lt 1 ]; then
+    programs=$("$here/../programs.sh")
+    set -- "$programs/serve"
+fi
+
 work=$(mktemp -d)
 server=
+left="without-key with-key" # servers that the suite has not seen yet
+doing=begins
+
+# A server ends with code 0 when it is asked to.
 stop_server() {
     if [ -z "$server" ]; then return 0; fi
-    kill "$server" 2>/dev/null || true
-    wait "$server" 2>/dev/null || true
+    doing="waits for the server to end"
+    ended=0 code_at_end=0
+    python3 "$here/end_server.py" "$server" || ended=1
+    wait "$server" || code_at_end=$?
     server=
+    if [ $ended = 0 ] && [ $code_at_end = 0 ]; then return 0; fi
+    echo "FAILED  $label: the server ended with code $code_at_end"
+    return 1
 }
-trap 'stop_server; rm -rf "$work"' EXIT
+# An end from outside says what was not reached.
+over() {
+    code=$?
+    if [ -n "$server" ]; then kill -KILL "$server" 2>/dev/null || true; fi
+    if [ -n "$left" ]; then
+        echo "FAILED  not run to the end: $left; ended while it $doing"
+        code=1
+    fi
+    rm -rf "$work"
+    exit $code
+}
+trap over EXIT
 trap 'exit 130' INT TERM
 
 # pytest_with LABEL VENV ARGUMENT...; LABEL begins the names of skipped cases.
@@ -45,8 +71,8 @@ pytest_with() {
     label_of_run=$1 python=$2/bin/python; shift 2
     (cd "$work" && PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 WEIR_WIRE_LABEL=$label_of_run \
         "$python" -m pytest "$here/suite" \
-        -q -p no:cacheprovider -p expected --rootdir "$here" --lacks "$lacks" \
-        --base-url "http://127.0.0.1:$port" --pid "$server" "$@")
+        -q -p no:cacheprovider -o faulthandler_timeout=90 -p expected --rootdir "$here" \
+        --lacks "$lacks" --base-url "http://127.0.0.1:$port" --pid "$server" "$@")
 }
 
 # run_suite LABEL SUITE-ARGUMENTS -- SERVER-ARGUMENTS
@@ -60,28 +86,35 @@ run_suite() {
         suite="$suite --slow --read-timeout 5"
         set -- "$@" --set server.read_timeout=5s --set server.write_timeout=5s
     fi
+    echo "== wire suite $label"
     "$@" --set "server.port=$port" >"$work/$label.out" 2>"$work/$label.err" &
     server=$!
+    doing="waits for the server to start"
     if ! "$venv/bin/python" "$here/await_server.py" "$port" "$server"; then
-        echo "$label: the server did not start:" >&2
-        tail -n 20 "$work/$label.err" >&2
+        echo "FAILED  $label: the server did not start:"
+        tail -n 20 "$work/$label.err"
+        stop_server || true
         return 1
     fi
-    echo "== wire suite $label"
+    doing="runs cases"
     # shellcheck disable=SC2086  # words without spaces, made above
     if pytest_with "$label" "$venv" $suite; then code=0; else code=$?; fi
     if [ "$label" = without-key ]; then
+        doing="runs cases of old clients"
         pytest_with old-clients "$old_clients" -k "langchain or instructor" || code=1
+        doing="sends 1000 requests"
         "$venv/bin/python" "$here/flat_memory.py" --base-url "http://127.0.0.1:$port" \
             --pid "$server" || code=1
     fi
-    stop_server
-    if [ $code -ne 0 ]; then tail -n 20 "$work/$label.err" >&2; fi
+    stop_server || code=1
+    if [ $code -ne 0 ]; then tail -n 20 "$work/$label.err"; fi
     return $code
 }
 
 result=0
 key=sk-wire-Test-1
 run_suite without-key --require sessions -- "$@" --set "sessions.dir=$work/sessions" || result=1
+left=with-key
 run_suite with-key --api-key "$key" -- "$@" --set "server.api_key=$key" || result=1
+left=
 exit $result
