@@ -5,11 +5,13 @@
 #include <map>
 
 #include "kernels/abi/kv_format.h"
+#include "tests/every_nth.h"
 #include "tests/unit/schedule/reuse.h"
 
 namespace {
 
 using support::Call;
+using weir_test::every_nth;
 
 const char *const dense = "deepseek3", /* rows of 32 + 8 */
     *const hybrid = "../families/kimi-linear"; /* of 24 + 8, and layers with states */
@@ -38,6 +40,15 @@ const Format formats[] = {
     { WEIR_KV_TURBO3, hybrid, "codes are of rotated keys: their dims are no values", 0 },
     { WEIR_KV_TURBO4, hybrid, "codes are of rotated keys: their dims are no values", 0 },
 };
+
+/* With a sanitizer a part of them, of both models. */
+std::vector<Format> computed_formats()
+{
+    std::vector<Format> out;
+    for (const Format &f : formats)
+        if (f.says[0] == '\0') out.push_back(f);
+    return every_nth(out, 4);
+}
 
 std::string set_format(const Format &f)
 {
@@ -146,19 +157,18 @@ TEST_F(Latents, CodedRowsAreNearF16)
 TEST_F(Latents, RandomSchedulesGiveColdAnswersInEveryFormat)
 {
     unsigned seed = 1;
-    for (const Format &f : formats)
-        if (f.says[0] == '\0' && !HasFailure()) random_schedule(f.model, seed++, set_format(f));
+    for (const Format &f : computed_formats())
+        if (!HasFailure()) random_schedule(f.model, seed++, set_format(f));
     EXPECT_GT(preemptions_, 0);
 }
 
 TEST_F(Latents, RandomSchedulesWithADiskGiveColdAnswersInEveryFormat)
 {
     unsigned seed = 31;
-    for (const Format &f : formats)
-        if (f.says[0] == '\0' && !HasFailure())
-            random_schedule(f.model, seed++, set_format(f), true);
-    EXPECT_GT(blocks_out_, 100);
-    EXPECT_GT(blocks_read_, 250);
+    for (const Format &f : computed_formats())
+        if (!HasFailure()) random_schedule(f.model, seed++, set_format(f), true);
+    EXPECT_GT(blocks_out_, 100 / every_nth(4));
+    EXPECT_GT(blocks_read_, 250 / every_nth(4));
 }
 
 /* ---- policies -------------------------------------------------------------------------------- */
