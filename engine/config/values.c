@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/utf8.h"
 #include "engine/config/keys.h"
 
 typedef struct unit {
@@ -200,30 +201,6 @@ static weir_status refuse_word(const weir_key *key, const char *value, weir_erro
     );
 }
 
-/* Bytes of the well-formed UTF-8 character at `text`: no overlong forms, no surrogates, at most
- * U+10FFFF. 0 if there is none. */
-static size_t character_length(const unsigned char *text, size_t capacity)
-{
-    static const struct {
-        unsigned char first, last, low, high, length;
-    } forms[] = {
-        { 0x00, 0x7F, 0, 0, 1 },       { 0xC2, 0xDF, 0x80, 0xBF, 2 }, { 0xE0, 0xE0, 0xA0, 0xBF, 3 },
-        { 0xE1, 0xEC, 0x80, 0xBF, 3 }, { 0xED, 0xED, 0x80, 0x9F, 3 }, { 0xEE, 0xEF, 0x80, 0xBF, 3 },
-        { 0xF0, 0xF0, 0x90, 0xBF, 4 }, { 0xF1, 0xF3, 0x80, 0xBF, 4 }, { 0xF4, 0xF4, 0x80, 0x8F, 4 },
-    };
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        if (text[0] < forms[i].first || text[0] > forms[i].last || forms[i].length > capacity)
-            continue;
-        for (size_t j = 1; j < forms[i].length;
-             j++) /* the second byte has its own range, the others are 80 to BF */
-            if (j == 1 ? text[1] < forms[i].low || text[1] > forms[i].high
-                       : (text[j] & 0xC0) != 0x80)
-                return 0;
-        return forms[i].length;
-    }
-    return 0;
-}
-
 static weir_status check_characters(
     const char *path, const char *value, size_t length, size_t capacity, weir_error *error
 )
@@ -238,7 +215,7 @@ static weir_status check_characters(
             return weir_error_set(
                 error, WEIR_ECONFIG, "%s: control character 0x%02X in the text", path, bytes[i]
             );
-        n = character_length(bytes + i, length - i);
+        n = weir_utf8_sequence(value + i, length - i);
         if (n == 0)
             return weir_error_set(
                 error, WEIR_ECONFIG, "%s: byte %zu of the text is not UTF-8", path, i

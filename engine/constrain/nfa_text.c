@@ -1,6 +1,7 @@
 /* engine/constrain/nfa_text.c - automata of characters: UTF-8 and the escapes of JSON strings. */
 #include <string.h>
 
+#include "engine/base/utf8.h"
 #include "engine/constrain/nfa.h"
 
 /* The last byte states of a class, which its sequences share. */
@@ -136,30 +137,15 @@ uint32_t weir_nfa_class(
     return out;
 }
 
-/* Decodes the last code point of text [n], valid UTF-8. */
-static uint32_t last_char(const char *text, size_t *n)
-{
-    uint32_t c = 0;
-    int shift = 0;
-    while (*n > 0) {
-        const unsigned byte = (unsigned char)text[--*n];
-        if ((byte & 0xC0) != 0x80) {
-            const unsigned bits = byte < 0x80 ? 0x7F : byte < 0xE0 ? 0x1F : byte < 0xF0 ? 0x0F : 7;
-            return c | (byte & bits) << shift;
-        }
-        c |= (byte & 0x3F) << shift;
-        shift += 6;
-    }
-    return c;
-}
-
 uint32_t weir_nfa_encoded(
     weir_nfa *nfa, const char *text, size_t n, weir_encoding encoding, uint32_t next
 )
 {
     if (encoding == WEIR_ENCODING_PLAIN) return weir_nfa_text(nfa, text, n, next);
     while (n > 0 && next != 0) {
-        const uint32_t c = last_char(text, &n);
+        size_t length;
+        n = weir_utf8_last(text, n);
+        const uint32_t c = (uint32_t)weir_utf8_decode(text + n, &length);
         next = weir_nfa_class(nfa, &(weir_range){ c, c }, 1, encoding, next);
     }
     return next;

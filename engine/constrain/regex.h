@@ -2,9 +2,9 @@
  * references and word boundaries. \d and \w are ASCII; `.` is any code point but a line end. */
 #pragma once
 #include "engine/base/error.h"
+#include "engine/base/utf8.h"
 #include "engine/constrain/arena.h"
 #include "engine/constrain/nfa.h"
-#include "engine/constrain/utf8_next.h"
 
 typedef enum weir_regex_kind {
     WEIR_REGEX_EMPTY,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/constrain/utf8_next.h"
+#include "engine/base/utf8.h"
 
 static weir_status malformed(weir_tree_reader *r, const char *why)
 {
@@ -41,18 +41,6 @@ static int hex4(weir_tree_reader *r)
     return value;
 }
 
-static size_t put_utf8(char *out, uint32_t c)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    const size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
-    out[0] = (char)((0xF00 >> n) | c);
-    return n;
-}
-
 static weir_status escape(weir_tree_reader *r, char *out, size_t *length)
 {
     static const char letters[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
@@ -73,7 +61,7 @@ static weir_status escape(weir_tree_reader *r, char *out, size_t *length)
         }
         code = 0x10000 + ((code - 0xD800) << 10) + ((uint32_t)second - 0xDC00);
     }
-    *length += put_utf8(out + *length, code);
+    *length += weir_utf8_encode(out + *length, code);
     return WEIR_OK;
 }
 

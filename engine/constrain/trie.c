@@ -6,7 +6,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
-#include "engine/constrain/utf8_next.h"
+#include "engine/base/utf8.h"
 
 enum { MOST_TOKENS = 1 << 24, LONGEST_TOKEN = 4096 }; /* longer ones are never allowed */
 

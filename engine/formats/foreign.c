@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "engine/base/utf8.h"
 #include "engine/formats/printable.h"
 
 enum { LOOKED_AT = 512, LENGTH_BYTES = 8 };
@@ -56,7 +57,7 @@ bool weir_container_of(weir_container *out, const unsigned char *bytes, size_t n
 static bool is_text(const unsigned char *bytes, size_t n)
 {
     for (size_t i = 0, step; i < n; i += step) {
-        step = weir_utf8_step(bytes + i, n - i);
+        step = weir_utf8_sequence((const char *)bytes + i, n - i);
         if (step == 0) return i + 4 > n && i > 0;
         if (bytes[i] == 0x7f || (bytes[i] < 0x20 && memchr("\t\n\r\f", bytes[i], 4) == NULL))
             return false;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/utf8.h"
 #include "engine/formats/json.h"
 
 typedef struct reader {
@@ -44,18 +45,6 @@ static void skip_space(reader *r)
 }
 
 /* ---- strings --------------------------------------------------------------------------------- */
-/* Bytes of the code point at `text`; 0: ill-formed. */
-static size_t sequence(const char *text, const char *end)
-{
-    const unsigned char *const b = (const unsigned char *)text;
-    const size_t n = b[0] < 0xc2 ? 0 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : b[0] < 0xf5 ? 4 : 0;
-    if (n == 0 || (size_t)(end - text) < n) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((b[i] & 0xc0) != 0x80) return 0;
-    if ((b[0] == 0xe0 && b[1] < 0xa0) || (b[0] == 0xed && b[1] > 0x9f)) return 0;
-    return (b[0] == 0xf0 && b[1] < 0x90) || (b[0] == 0xf4 && b[1] > 0x8f) ? 0 : n;
-}
-
 /* Finds the quote that ends the string. *escapes tells whether it contains any. */
 static weir_json_fault find_end(reader *r, bool *escapes)
 {
@@ -64,7 +53,8 @@ static weir_json_fault find_end(reader *r, bool *escapes)
         size_t n = 1;
         if (c < 0x20) return syntax(r, "a control character in a string must be escaped");
         if (c == '\\') *escapes = true, n = 2;
-        if (c >= 0x80 && (n = sequence(r->at, r->end)) == 0) return syntax(r, "invalid UTF-8");
+        if (c >= 0x80 && (n = weir_utf8_sequence(r->at, (size_t)(r->end - r->at))) == 0)
+            return syntax(r, "invalid UTF-8");
         if ((size_t)(r->end - r->at) < n) break;
         r->at += n;
     }

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/utf8.h"
+
 static void put(weir_json_out *out, const void *bytes, size_t n)
 {
     if (out->status == WEIR_OK) out->status = weir_buffer_add(out->buffer, bytes, n);
@@ -35,27 +37,6 @@ void weir_json_key(weir_json_out *out, const char *key)
     out->comma = false;
 }
 
-/* Well-formed sequences of Unicode 15, table 3-7: no overlong forms, no surrogates, nothing past
- * U+10FFFF. */
-size_t weir_utf8_sequence(const unsigned char *text, size_t n)
-{
-    const unsigned char c = text[0];
-    if (c < 0x80) return 1;
-    if (c < 0xc2 || c > 0xf4) return 0;
-    const size_t length = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (n < length) return 0;
-    const unsigned char low = c == 0xe0   ? 0xa0
-                              : c == 0xf0 ? 0x90
-                                          : 0x80,
-                        high = c == 0xed   ? 0x9f
-                               : c == 0xf4 ? 0x8f
-                                           : 0xbf;
-    if (text[1] < low || text[1] > high) return 0;
-    for (size_t i = 2; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    return length;
-}
-
 static void put_escape(weir_json_out *out, unsigned char c)
 {
     static const char digits[] = "0123456789abcdef";
@@ -79,14 +60,14 @@ void weir_json_bytes(weir_json_out *out, const char *bytes, size_t n)
     put(out, "\"", 1);
     size_t begin = 0, i = 0; /* [begin, i) needs no escaping and is copied at once */
     while (i < n) {
-        const size_t length = weir_utf8_sequence(text + i, n - i);
+        const size_t length = weir_utf8_sequence(bytes + i, n - i);
         if (length > 0 && text[i] >= 0x20 && text[i] != '"' && text[i] != '\\') {
             i += length;
             continue;
         }
         put(out, bytes + begin, i - begin);
         if (length == 0)
-            put(out, "\xef\xbf\xbd", 3);
+            put(out, WEIR_UTF8_REPLACEMENT, 3);
         else
             put_escape(out, text[i]);
         begin = ++i;

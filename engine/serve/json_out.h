@@ -38,9 +38,6 @@ void weir_json_put_integer(weir_json_out *out, const char *key, int64_t value);
 void weir_json_put_number(weir_json_out *out, const char *key, double value);
 void weir_json_put_bool(weir_json_out *out, const char *key, bool value);
 
-/* Bytes of the well-formed UTF-8 sequence at text [n], n >= 1; 0: ill-formed or truncated. */
-size_t weir_utf8_sequence(const unsigned char *text, size_t n);
-
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 
 void weir_logprob_list_free(weir_logprob_list *logprobs)
 {
@@ -115,16 +116,11 @@ void weir_logprob_list_write_chat(
  * different names. */
 static weir_status token_name(weir_buffer *name, const weir_tokenizer *tokenizer, int32_t id)
 {
-    size_t n, well = 0;
+    size_t n;
     bool special;
     const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
     weir_buffer_clear(name);
-    while (well < n) {
-        const size_t length = weir_utf8_sequence((const unsigned char *)bytes + well, n - well);
-        if (length == 0) break;
-        well += length;
-    }
-    if (well == n) return weir_buffer_add(name, bytes, n);
+    if (weir_utf8_valid(bytes, n)) return weir_buffer_add(name, bytes, n);
     WEIR_TRY(weir_buffer_text(name, "bytes:"));
     for (size_t i = 0; i < n; i++)
         WEIR_TRY(weir_buffer_format(name, "\\x%02x", (unsigned)(unsigned char)bytes[i]));

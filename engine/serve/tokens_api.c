@@ -1,6 +1,7 @@
 /* engine/serve/tokens_api.c - /tokenize and /detokenize, in the forms of llama.cpp and vLLM. */
 #include <string.h>
 
+#include "engine/base/utf8.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_in.h"
 #include "engine/serve/json_out.h"
@@ -72,18 +73,13 @@ weir_status weir_text_ids(
 
 static void write_piece(weir_json_out *json, const weir_tokenizer *tokenizer, int32_t id)
 {
-    size_t n, well = 0;
+    size_t n;
     bool special;
     const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
-    while (well < n) {
-        const size_t length = weir_utf8_sequence((const unsigned char *)bytes + well, n - well);
-        if (length == 0) break;
-        well += length;
-    }
     weir_json_open(json, '{');
     weir_json_put_integer(json, "id", id);
     weir_json_key(json, "piece");
-    if (well == n) {
+    if (weir_utf8_valid(bytes, n)) {
         weir_json_bytes(json, bytes, n);
     } else {
         weir_json_open(json, '[');

@@ -1,21 +1,13 @@
 /* engine/states/label.c - labels of states, and the names made from them. */
 #include <string.h>
 
-#include "engine/formats/printable.h"
+#include "engine/base/utf8.h"
 #include "engine/states/states_internal.h"
 
 /* Bytes of a name that come from the label, so that a number fits after them. */
 enum { SLUG = 48 };
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-static bool is_utf8(const char *text, size_t n)
-{
-    size_t step = 1;
-    for (size_t i = 0; i < n && step > 0; i += step)
-        step = weir_utf8_step((const unsigned char *)text + i, n - i);
-    return step > 0;
-}
 
 weir_status weir_state_label(char out[WEIR_STATE_LABEL + 1], const char *label, weir_error *error)
 {
@@ -34,7 +26,8 @@ weir_status weir_state_label(char out[WEIR_STATE_LABEL + 1], const char *label, 
             return weir_error_set(
                 error, WEIR_EINVAL, "the label has a control character at byte %zu", i
             );
-    if (!is_utf8(label, n)) return weir_error_set(error, WEIR_EINVAL, "the label is not UTF-8");
+    if (!weir_utf8_valid(label, n))
+        return weir_error_set(error, WEIR_EINVAL, "the label is not UTF-8");
     memmove(out, label, n);
     out[n] = '\0';
     return WEIR_OK;

@@ -3,7 +3,8 @@
 
 #include <utf8proc.h>
 
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/text/white_space.h"
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
@@ -39,11 +40,10 @@ static bool is_word(int32_t code)
 /* True if text [begin, end) has no word character directly before `at` and at `after`. */
 static bool stands_alone(const char *text, size_t begin, size_t at, size_t after, size_t end)
 {
-    size_t length, last = at;
+    size_t length;
     if (after < end && is_word(weir_utf8_decode(text + after, &length))) return false;
     if (at == begin) return true;
-    do last--;
-    while (last > begin && ((unsigned char)text[last] & 0xC0) == 0x80);
+    const size_t last = begin + weir_utf8_last(text + begin, at - begin);
     return !is_word(weir_utf8_decode(text + last, &length));
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
 
 static uint32_t read_u32(const unsigned char *bytes)
 {

@@ -1,8 +1,8 @@
 /* engine/text/detokenizer.c - converts tokens to well-formed text as they arrive. */
 #include <string.h>
 
+#include "engine/base/utf8.h"
 #include "engine/text/tokenizer_internal.h"
-#include "engine/text/utf8.h"
 
 /* Replaces held bytes that cannot become a code point: one U+FFFD for a maximal part, one for each
  * byte of half a surrogate. */

@@ -9,7 +9,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
 
 /* NFC begins with the first mark, U+0300 (CC 80), NFD with U+00C0, the others with U+00A0. */
 static const unsigned char first_lead[] = {
@@ -163,8 +163,7 @@ static size_t copyable(weir_normal_form form, const char *text, size_t n)
     size_t i = 0;
     while (i < n && is_low(form, text[i])) i++;
     if (i == n || i == 0) return i;
-    for (i--; i > 0 && ((unsigned char)text[i] & 0xC0) == 0x80;) i--;
-    return i;
+    return weir_utf8_last(text, i);
 }
 
 /* End of the range to normalise: the second of two low neighbours never composes with what

@@ -4,7 +4,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/text/white_space.h"
 
 void weir_normalizer_free(weir_normalizer *normalizer)
 {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/utf8.h"
 #include "engine/text/pretokenizer.h"
-#include "engine/text/utf8.h"
 
 enum { PATTERNS = 6 };
 

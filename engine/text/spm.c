@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 #include "engine/text/added_tokens.h"
-#include "engine/text/utf8.h"
 
 static const uint32_t none = UINT32_MAX;
 

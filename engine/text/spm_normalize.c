@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
 
 /* The normal form *to [*n_to] of what `text` begins with. Returns the length of that. */
 static size_t normal_prefix(

@@ -9,9 +9,10 @@
 #include "engine/base/checked.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 #include "engine/text/added_tokens.h"
+#include "engine/text/repair.h"
 #include "engine/text/tokenizer_internal.h"
-#include "engine/text/utf8.h"
 
 void weir_ids_free(weir_ids *ids)
 {

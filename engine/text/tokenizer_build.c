@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 #include "engine/text/tokenizer_internal.h"
-#include "engine/text/utf8.h"
 
 weir_tokenizer *weir_tokenizer_new(void)
 {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 #include "engine/text/tokenizer_gguf.h"
-#include "engine/text/utf8.h"
 
 #define KEY WEIR_GGUF_KEY
 

@@ -2,7 +2,7 @@
 #include "engine/text/unigram.h"
 
 #include "engine/base/memory.h"
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
 
 static const uint32_t none = UINT32_MAX;
 

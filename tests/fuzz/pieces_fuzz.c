@@ -2,8 +2,8 @@
  * bounds, control tokens stay out of plain text, a stream gives what decoding at once gives. Input:
  * tests/fuzz/README.md. */
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 #include "engine/text/tokenizer_gguf.h"
-#include "engine/text/utf8.h"
 #include "tests/fuzz/text_probe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

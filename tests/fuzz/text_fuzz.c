@@ -1,8 +1,9 @@
 /* tests/fuzz/text_fuzz.c - any bytes as text: encode and decode give the text back, whole, cut into
  * streams, plain or not. The first byte chooses the pattern, the second where a plain span ends;
  * the rest is the text. */
+#include "engine/base/utf8.h"
 #include "engine/text/normalizer.h"
-#include "engine/text/utf8.h"
+#include "engine/text/repair.h"
 #include "tests/fuzz/text_probe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

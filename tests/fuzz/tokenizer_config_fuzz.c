@@ -1,8 +1,8 @@
 /* tests/fuzz/tokenizer_config_fuzz.c - any bytes as the tokenizer_config.json next to a tokenizer
  * that is right. */
+#include "engine/base/utf8.h"
 #include "engine/formats/json.h"
 #include "engine/text/tokenizer_json.h"
-#include "engine/text/utf8.h"
 #include "tests/fuzz/text_probe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

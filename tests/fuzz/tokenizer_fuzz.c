@@ -1,9 +1,9 @@
 /* tests/fuzz/tokenizer_fuzz.c - any bytes as tokenizer.json; what opens must encode and decode a
  * text without breaking a promise. The seeds declare few bytes, so a vocabulary is completed before
  * the last step: else no mutation would get as far as encoding. */
+#include "engine/base/utf8.h"
 #include "engine/formats/json.h"
 #include "engine/text/tokenizer_json.h"
-#include "engine/text/utf8.h"
 #include "tests/fuzz/text_probe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

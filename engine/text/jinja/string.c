@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/utf8.h"
 
 enum { BUILDER_LIMIT = 64 << 20 };
 
@@ -119,17 +120,9 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
 
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size)
 {
-    const unsigned char *b = (const unsigned char *)bytes;
-    *size = 1;
-    if (b[0] < 0xc2 || b[0] > 0xf4) return b[0];
-    const size_t want = b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
-    uint32_t code = b[0] & (0x7fu >> want);
-    if (want > n) return b[0];
-    for (size_t i = 1; i < want; i++) {
-        if ((b[i] & 0xc0) != 0x80) return b[0];
-        code = code << 6 | (b[i] & 0x3fu);
-    }
-    *size = want;
+    uint32_t code = (unsigned char)bytes[0];
+    const size_t length = weir_utf8_next(&code, bytes, n);
+    *size = length > 0 ? length : 1;
     return code;
 }
 
@@ -141,18 +134,6 @@ uint32_t weir_jinja_decode_last(const char *bytes, size_t end, size_t *size)
     if (*size == back) return code;
     *size = 1;
     return (unsigned char)bytes[end - 1];
-}
-
-size_t weir_jinja_encode(char out[4], uint32_t code)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    const size_t size = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (size_t i = size - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
-    out[0] = (char)((0xf00 >> size & 0xff) | code);
-    return size;
 }
 
 bool weir_jinja_is_space(uint32_t code)
@@ -206,7 +187,7 @@ weir_status weir_jinja_add_code(
 )
 {
     char bytes[4];
-    return weir_jinja_add(builder, bytes, weir_jinja_encode(bytes, code), origin);
+    return weir_jinja_add(builder, bytes, weir_utf8_encode(bytes, code), origin);
 }
 
 weir_status weir_jinja_add_part(

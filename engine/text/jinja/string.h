@@ -32,7 +32,6 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
 
 /* Decodes the code point at `bytes` (n > 0 left). *size is its length. */
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size);
-size_t weir_jinja_encode(char out[4], uint32_t code);
 bool weir_jinja_is_space(uint32_t code); /* Python's str.isspace */
 /* Decodes the last code point before `end`. */
 uint32_t weir_jinja_decode_last(const char *bytes, size_t end, size_t *size);

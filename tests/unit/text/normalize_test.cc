@@ -1,6 +1,7 @@
 /* Normal forms against utf8proc's own (which are right but slow on long runs of marks), and the
  * repair of ill-formed text with its spans. */
 #include "engine/text/normalizer.h"
+#include "engine/text/repair.h"
 
 #include <gtest/gtest.h>
 #include <utf8proc.h>
@@ -8,8 +9,6 @@
 #include <cstdlib>
 #include <string>
 #include <vector>
-
-#include "engine/text/utf8.h"
 
 namespace {
 

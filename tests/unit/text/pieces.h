@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/base/buffer.h"
+#include "engine/text/repair.h"
 #include "engine/text/tokenizer_internal.h"
-#include "engine/text/utf8.h"
 
 /* Byte lengths of the pre-tokenizer's pieces of the normalised text, without added tokens. */
 inline weir_status piece_lengths(

@@ -1,12 +1,9 @@
-/* engine/text/utf8.h - well-formed UTF-8 (The Unicode Standard, table 3-7), one byte at a time, and
- * repair of ill-formed text. */
+/* engine/base/utf8.h - UTF-8, well-formed as in The Unicode Standard, table 3-7: no overlong form,
+ * no surrogate, nothing past U+10FFFF. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "engine/base/buffer.h"
-#include "engine/text/tokenizer.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,7 +39,7 @@ static inline bool weir_utf8_continues(unsigned char lead, int at, unsigned char
     return byte >= low && byte <= high;
 }
 
-/* Length of the code point at `text` [n > 0], or of the maximal ill-formed part (*valid is then
+/* Length of the code point at text [n], n > 0, or of the maximal ill-formed part (*valid is then
  * false). */
 static inline size_t weir_utf8_step(const char *text, size_t n, bool *valid)
 {
@@ -54,6 +51,14 @@ static inline size_t weir_utf8_step(const char *text, size_t n, bool *valid)
         have++;
     *valid = length > 0 && have == (size_t)length;
     return have;
+}
+
+/* Length of the code point at text [n], n > 0; 0: ill-formed or truncated. */
+static inline size_t weir_utf8_sequence(const char *text, size_t n)
+{
+    bool valid;
+    const size_t length = weir_utf8_step(text, n, &valid);
+    return valid ? length : 0;
 }
 
 /* Decodes the code point at well-formed `text`; *length is its size. */
@@ -68,38 +73,37 @@ static inline int32_t weir_utf8_decode(const char *text, size_t *length)
     return code;
 }
 
-/* The property White_Space. */
-static inline bool weir_utf8_is_space(int32_t code)
+/* Decodes the code point at text [n], n > 0. Returns its length; 0: ill-formed or truncated, and
+ * *code stays. */
+static inline size_t weir_utf8_next(uint32_t *code, const char *text, size_t n)
 {
-    return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xA0 ||
-           code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
-           code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+    size_t length = weir_utf8_sequence(text, n);
+    if (length > 0) *code = (uint32_t)weir_utf8_decode(text, &length);
+    return length;
 }
 
-/* Bytes of white space that well-formed text [n] begins or ends with. */
-static inline size_t weir_utf8_spaces_before(const char *text, size_t n)
+/* Where the last code point of well-formed text [n], n > 0, begins. */
+static inline size_t weir_utf8_last(const char *text, size_t n)
 {
-    size_t i = 0, length;
-    while (i < n && weir_utf8_is_space(weir_utf8_decode(text + i, &length))) i += length;
-    return i;
+    size_t last = n - 1;
+    while (last > 0 && ((unsigned char)text[last] & 0xC0) == 0x80) last--;
+    return last;
 }
-static inline size_t weir_utf8_spaces_behind(const char *text, size_t n)
+
+/* Writes code <= 0x10FFFF, also a surrogate, and returns its length. */
+static inline size_t weir_utf8_encode(char out[4], uint32_t code)
 {
-    size_t end = n, length;
-    while (end > 0) {
-        size_t last = end - 1;
-        while (last > 0 && ((unsigned char)text[last] & 0xC0) == 0x80) last--;
-        if (!weir_utf8_is_space(weir_utf8_decode(text + last, &length))) break;
-        end = last;
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
     }
-    return n - end;
+    const size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3F));
+    out[0] = (char)((0xF00 >> n & 0xFF) | code);
+    return n;
 }
 
 bool weir_utf8_valid(const char *text, size_t n);
-/* Appends `text` with each maximal ill-formed part replaced by U+FFFD. Adjusts spans [n_spans] to
- * whole parts (begin down, end up). */
-WEIR_MUST_CHECK weir_status
-weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_span *spans, size_t n_spans);
 
 #ifdef __cplusplus
 }
