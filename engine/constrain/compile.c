@@ -181,6 +181,7 @@ weir_status weir_grammar_compile(
     *compiler.fault = (weir_grammar_fault){ 0 };
     status = compile(grammar, &compiler);
     if (status == WEIR_OK) {
+        weir_grammar_measure(grammar);
         *out = grammar;
     } else {
         free_grammar(grammar);
@@ -201,18 +202,21 @@ void weir_grammar_release(weir_grammar *grammar)
     if (__atomic_sub_fetch(&grammar->references, 1, __ATOMIC_ACQ_REL) == 0) free_grammar(grammar);
 }
 
-size_t weir_grammar_bytes(weir_grammar *grammar)
+void weir_grammar_measure(weir_grammar *grammar)
 {
     const weir_rules *const rules = &grammar->rules;
-    pthread_mutex_lock(&grammar->lock);
+    const weir_parser *const parser = &grammar->parser;
     const size_t bytes = sizeof *grammar + rules->nfa.capacity * sizeof *rules->nfa.states +
                          rules->rules_capacity * sizeof *rules->rules +
-                         rules->parts_capacity * sizeof *rules->parts +
-                         grammar->parser.machine.bytes + grammar->parser.frame_bytes +
-                         rules->nfa.count * 4 * sizeof(uint32_t) +
-                         grammar->parser.items_capacity * sizeof *grammar->parser.items +
-                         grammar->parser.pending_capacity * sizeof *grammar->parser.pending +
-                         grammar->parser.seen_capacity * sizeof *grammar->parser.seen;
-    pthread_mutex_unlock(&grammar->lock);
-    return bytes;
+                         rules->parts_capacity * sizeof *rules->parts + parser->machine.bytes +
+                         parser->frame_bytes + rules->nfa.count * 4 * sizeof(uint32_t) +
+                         parser->items_capacity * sizeof *parser->items +
+                         parser->pending_capacity * sizeof *parser->pending +
+                         parser->seen_capacity * sizeof *parser->seen;
+    __atomic_store_n(&grammar->bytes, bytes, __ATOMIC_RELAXED);
+}
+
+size_t weir_grammar_bytes(const weir_grammar *grammar)
+{
+    return __atomic_load_n(&grammar->bytes, __ATOMIC_RELAXED);
 }

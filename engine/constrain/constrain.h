@@ -87,8 +87,9 @@ WEIR_MUST_CHECK weir_status weir_grammar_compile(
  * A state retains its grammar. */
 void weir_grammar_retain(weir_grammar *grammar);
 void weir_grammar_release(weir_grammar *grammar); /* NULL-safe */
-/* Of rules, cache and frames of its states. */
-size_t weir_grammar_bytes(weir_grammar *grammar);
+/* Of rules, cache and frames of its states, after the last call: does not wait for one that
+ * runs. */
+size_t weir_grammar_bytes(const weir_grammar *grammar);
 
 /* The state of one sequence: everything accepted so far. */
 typedef struct weir_grammar_state weir_grammar_state;

@@ -6,8 +6,9 @@
 #include "engine/constrain/parser.h"
 
 struct weir_grammar {
-    pthread_mutex_t lock; /* of everything below but `references` */
+    pthread_mutex_t lock; /* of everything below but `references` and `bytes` */
     uint32_t references; /* atomic */
+    size_t bytes; /* atomic: its size after the last call */
     weir_grammar_kind kind;
     weir_grammar_limits limits;
     weir_memory_tracker *tracker;
@@ -22,6 +23,9 @@ struct weir_grammar_state {
     weir_item *items; /* owned, kept (weir_parser_keep) */
     uint32_t n_items;
 };
+
+/* Counts its size. With the lock. */
+void weir_grammar_measure(weir_grammar *grammar);
 
 /* What a front end fills in: rules, and where it stands for messages. */
 typedef struct weir_compiler {

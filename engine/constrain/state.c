@@ -23,6 +23,7 @@ static call enter(weir_grammar *grammar)
 static void leave(const call *c)
 {
     weir_memory_tracker_set(c->before);
+    weir_grammar_measure(c->grammar);
     pthread_mutex_unlock(&c->grammar->lock);
 }
 

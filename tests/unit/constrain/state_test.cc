@@ -1,6 +1,8 @@
 /* tests/unit/constrain/state_test.cc - states of sequences: forced bytes, copies, limits, memory,
  * threads; and numbers against bounds. */
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "engine/base/memory.h"
@@ -111,6 +113,44 @@ bool charge(weir_memory_tracker *tracker, size_t bytes)
 void refund(weir_memory_tracker *tracker, size_t bytes)
 {
     reinterpret_cast<counter *>(tracker)->now -= bytes;
+}
+
+/* Waits in the next charge until it may go on. */
+struct gate {
+    weir_memory_tracker tracker;
+    std::atomic<bool> is_shut;
+    std::promise<void> is_there, goes_on;
+};
+
+bool charge_at_gate(weir_memory_tracker *tracker, size_t /* bytes */)
+{
+    gate *const g = reinterpret_cast<gate *>(tracker);
+    if (!g->is_shut.exchange(false)) return true;
+    g->is_there.set_value();
+    g->goes_on.get_future().wait();
+    return true;
+}
+
+/* A server asks all its grammars for their sizes, and a mask may take long. */
+TEST(GrammarState, ItsSizeDoesNotWaitForACall)
+{
+    gate g{ { charge_at_gate, [](weir_memory_tracker *, size_t) {}, nullptr }, { false }, {}, {} };
+    const trie_ptr trie = make_trie({ "{", "}", "\"", "a", "1", ":", ",", "" }, { 7 });
+    const grammar_ptr grammar =
+        compile(WEIR_GRAMMAR_SCHEMA, person, nullptr, trie.get(), nullptr, &g.tracker);
+    const state_ptr s = begin(grammar.get());
+    const size_t before = weir_grammar_bytes(grammar.get());
+    g.is_shut = true;
+    std::thread call([&] { (void)mask(s.get(), trie.get()); });
+    g.is_there.get_future().wait();
+    std::future<size_t> size =
+        std::async(std::launch::async, [&] { return weir_grammar_bytes(grammar.get()); });
+    const bool is_known = size.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+    g.goes_on.set_value();
+    call.join();
+    EXPECT_TRUE(is_known);
+    EXPECT_EQ(size.get(), before);
+    EXPECT_GT(weir_grammar_bytes(grammar.get()), before);
 }
 
 /* Everything is charged, given back, and refused without harm when it does not fit. */
