@@ -24,7 +24,10 @@ static weir_status pack_matrix(
     matrix.data = codes;
     matrix.scale_data = scales;
     const bool is_scattered = weir_matrix_is_scattered(&matrix, weight.n_out);
-    if (is_scattered) weir_matrix_gather(c->gathered, &matrix, weight.n_out, weight.n_in);
+    if (is_scattered)
+        weir_matrix_gather(
+            c->gathered, &matrix, weight.n_out, weight.n_in, weir_stream_threads(c->model->stream)
+        );
     const weir_matrix_source source = { .data = is_scattered ? c->gathered : codes,
                                         .n_out = weight.n_out,
                                         .n_in = weight.n_in,

@@ -1,6 +1,6 @@
 /* engine/model/gather.c - matrices that are not rows one after another in their tensor: scattered,
- * transposed, multiplied, or with codes and scales in two tensors. At load, one matrix at a time: a
- * pass over the bytes, which packing follows. */
+ * transposed, multiplied, or with codes and scales in two tensors. At load and when an expert is
+ * packed, one matrix at a time: a pass over the bytes by all threads, which packing follows. */
 #include <string.h>
 
 #include "engine/model/model_internal.h"
@@ -15,6 +15,11 @@ bool weir_matrix_is_scattered(const bound_matrix *matrix, int64_t n_out)
 }
 
 /* ---- MXFP4 ----------------------------------------------------------------------------------- */
+static bool is_joined(const bound_matrix *matrix)
+{
+    return matrix->scales != NULL && matrix->dtype == WEIR_MXFP4;
+}
+
 /* Codes have elements 2 j and 2 j + 1 in byte j; a block of GGUF j and j + 16. */
 static weir_block_mxfp4 join_block(const unsigned char *codes, unsigned char exponent)
 {
@@ -37,7 +42,10 @@ static void join_row(unsigned char *dst, const bound_matrix *matrix, size_t row,
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
-enum { PIECE = 256 }; /* elements; whole blocks of all types, and of scales */
+enum {
+    PIECE = 256, /* elements of a row; whole blocks of all types, and of scales */
+    TILE = 32 /* rows that are transposed together: a line of 64 bytes of two-byte elements */
+};
 _Static_assert(PIECE % WEIR_SCALED_BLOCK == 0, "a piece has whole blocks");
 
 static float scale_at(const bound_matrix *matrix, int64_t index)
@@ -88,52 +96,123 @@ static void put(unsigned char *dst, weir_dtype dtype, int64_t at, float x)
         memcpy(dst + 4 * (size_t)at, &x, sizeof x);
 }
 
+/* Part of a matrix of the tensor: n_rows <= TILE rows, n <= PIECE elements of each. */
+typedef struct tile {
+    int64_t row, n_rows, first, n;
+} tile;
+
+static tile tile_at(int64_t index, int64_t n_rows, int64_t width)
+{
+    const int64_t across = (width + PIECE - 1) / PIECE, row = index / across * TILE,
+                  first = index % across * PIECE;
+    return (tile){ row, weir_min(TILE, n_rows - row), first, weir_min(PIECE, width - first) };
+}
+
+static int64_t tile_count(int64_t n_rows, int64_t width)
+{
+    return (n_rows + TILE - 1) / TILE * ((width + PIECE - 1) / PIECE);
+}
+
 /* By values: f32 of blocks, bf16 of FP8 with scales, or multiplied. */
-static void gather_values(
-    unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in
+static void gather_tile(
+    unsigned char *dst, const bound_matrix *matrix, tile t, int64_t width, int64_t n_in
 )
 {
-    const bool turn = matrix->is_transposed;
-    const int64_t n_rows = turn ? n_in : n_out, width = turn ? n_out : n_in;
-    float x[PIECE];
-    WEIR_ASSERT(matrix->dtype == WEIR_F32 || matrix->dtype == WEIR_BF16);
-    for (int64_t r = 0; r < n_rows; r++) {
-        for (int64_t first = 0; first < width; first += PIECE) {
-            const int64_t n = weir_min(PIECE, width - first);
-            decode(x, matrix, weir_row_at(matrix->runs, r), first, n, width);
-            for (int64_t i = 0; i < n; i++)
-                put(dst, matrix->dtype, turn ? (first + i) * n_in + r : r * n_in + first + i, x[i]);
-        }
+    float x[TILE][PIECE];
+    for (int64_t r = 0; r < t.n_rows; r++)
+        decode(x[r], matrix, weir_row_at(matrix->runs, t.row + r), t.first, t.n, width);
+    if (!matrix->is_transposed) {
+        for (int64_t r = 0; r < t.n_rows; r++)
+            for (int64_t i = 0; i < t.n; i++)
+                put(dst, matrix->dtype, (t.row + r) * n_in + t.first + i, x[r][i]);
+        return;
     }
+    for (int64_t i = 0; i < t.n; i++)
+        for (int64_t r = 0; r < t.n_rows; r++)
+            put(dst, matrix->dtype, (t.first + i) * n_in + t.row + r, x[r][i]);
 }
 
-/* Elements as they are. */
-static void transpose(unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in)
+/* Writes elements of x, whose rows are PIECE apart, as columns. `size` is a constant where it is
+ * called. */
+static inline void turn(
+    unsigned char *dst, const unsigned char *x, tile t, int64_t n_in, size_t size
+)
 {
-    const size_t size = weir_row_bytes(matrix->dtype, 1);
-    for (int64_t r = 0; r < n_in; r++) {
-        const size_t from = (size_t)weir_row_at(matrix->runs, r) * (size_t)row_width(matrix, n_out);
-        for (int64_t c = 0; c < n_out; c++)
-            memcpy(
-                dst + (size_t)(c * n_in + r) * size, matrix->data + (from + (size_t)c) * size, size
-            );
+    for (int64_t i = 0; i < t.n; i++) {
+        unsigned char *const to = dst + (size_t)((t.first + i) * n_in + t.row) * size;
+        for (int64_t r = 0; r < t.n_rows; r++)
+            memcpy(to + (size_t)r * size, x + (size_t)(r * PIECE + i) * size, size);
     }
 }
 
-void weir_matrix_gather(unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in)
+/* Elements as they are. Through memory of its own: rows that are a power of two apart would evict
+ * each other from the cache. */
+static void transpose_tile(
+    unsigned char *dst, const bound_matrix *matrix, tile t, int64_t width, int64_t n_in
+)
+{
+    unsigned char x[TILE * PIECE * sizeof(float)];
+    const size_t size = weir_row_bytes(matrix->dtype, 1);
+    for (int64_t r = 0; r < t.n_rows; r++) {
+        const int64_t row = weir_row_at(matrix->runs, t.row + r);
+        memcpy(
+            x + (size_t)(r * PIECE) * size,
+            matrix->data + (size_t)(row * row_width(matrix, width) + t.first) * size,
+            (size_t)t.n * size
+        );
+    }
+    if (size == 1)
+        turn(dst, x, t, n_in, 1);
+    else if (size == 2)
+        turn(dst, x, t, n_in, 2);
+    else
+        turn(dst, x, t, n_in, 4);
+}
+
+typedef void tile_pass(
+    unsigned char *dst, const bound_matrix *matrix, tile t, int64_t width, int64_t n_in
+);
+
+/* ---- all of a matrix ------------------------------------------------------------------------- */
+static void gather_tiles(
+    unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in, int32_t n_threads,
+    tile_pass *pass
+)
+{
+    const int64_t n_rows = matrix->is_transposed ? n_in : n_out,
+                  width = matrix->is_transposed ? n_out : n_in, n = tile_count(n_rows, width);
+#pragma omp parallel for schedule(static) num_threads(n_threads)
+    for (int64_t i = 0; i < n; i++) pass(dst, matrix, tile_at(i, n_rows, width), width, n_in);
+}
+
+static void gather_rows(
+    unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in, int32_t n_threads
+)
 {
     const size_t row_bytes = weir_row_bytes(matrix->dtype, n_in);
-    const bool is_joined = matrix->scales != NULL && matrix->dtype == WEIR_MXFP4;
-    const bool by_values =
-                   (matrix->stored != matrix->dtype || matrix->factor != 0.0f) && !is_joined,
-               as_rows = !by_values && !matrix->is_transposed;
-    if (by_values) gather_values(dst, matrix, n_out, n_in);
-    if (!by_values && matrix->is_transposed) transpose(dst, matrix, n_out, n_in);
-    for (int64_t r = 0; as_rows && r < n_out; r++, dst += row_bytes) {
+#pragma omp parallel for schedule(static) num_threads(n_threads)
+    for (int64_t r = 0; r < n_out; r++) {
         const size_t from = (size_t)weir_row_at(matrix->runs, r);
-        if (is_joined)
-            join_row(dst, matrix, from, (size_t)n_in / 32);
+        unsigned char *const to = dst + (size_t)r * row_bytes;
+        if (is_joined(matrix))
+            join_row(to, matrix, from, (size_t)n_in / 32);
         else
-            memcpy(dst, matrix->data + from * row_bytes, row_bytes);
+            memcpy(to, matrix->data + from * row_bytes, row_bytes);
+    }
+}
+
+void weir_matrix_gather(
+    unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in, int32_t n_threads
+)
+{
+    const bool is_as_stored = matrix->stored == matrix->dtype && matrix->factor == 0.0f;
+    if (!is_as_stored && !is_joined(matrix)) {
+        WEIR_ASSERT(matrix->dtype == WEIR_F32 || matrix->dtype == WEIR_BF16);
+        gather_tiles(dst, matrix, n_out, n_in, n_threads, gather_tile);
+    } else if (matrix->is_transposed) {
+        WEIR_ASSERT(weir_row_bytes(matrix->dtype, 1) <= 4);
+        gather_tiles(dst, matrix, n_out, n_in, n_threads, transpose_tile);
+    } else {
+        gather_rows(dst, matrix, n_out, n_in, n_threads);
     }
 }

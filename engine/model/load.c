@@ -151,7 +151,10 @@ static weir_status load_matrix(
                                         .n_out = weight->n_out,
                                         .n_in = weight->n_in,
                                         .dtype = matrix->dtype };
-    if (is_scattered) weir_matrix_gather(gathered, matrix, weight->n_out, weight->n_in);
+    if (is_scattered)
+        weir_matrix_gather(
+            gathered, matrix, weight->n_out, weight->n_in, weir_stream_threads(model->stream)
+        );
     const weir_status status = weir_weight_load(weight, model->stream, &source, dst, error);
     if (status != WEIR_OK)
         return weir_error_prefix(

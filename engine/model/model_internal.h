@@ -226,7 +226,7 @@ WEIR_MUST_CHECK weir_status weir_open_parameters(weir_model *model, weir_error *
 bool weir_matrix_is_scattered(const bound_matrix *matrix, int64_t n_out);
 /* Writes n_out rows of n_in elements one after another, as the matrix's type has them. */
 void weir_matrix_gather(
-    unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in
+    unsigned char *dst, const bound_matrix *matrix, int64_t n_out, int64_t n_in, int32_t n_threads
 );
 
 /* bind.c */

@@ -195,7 +195,9 @@ const unsigned char *weir_source_rows(
     const bound_matrix *const matrix = matrix_of(model, source, index);
     if (matrix == NULL) return table_of(model, source)->data;
     if (!weir_matrix_is_scattered(matrix, source->n_rows)) return matrix->data;
-    weir_matrix_gather(gathered, matrix, source->n_rows, source->n_in);
+    weir_matrix_gather(
+        gathered, matrix, source->n_rows, source->n_in, weir_stream_threads(model->stream)
+    );
     return gathered;
 }
 

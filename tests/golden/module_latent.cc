@@ -313,7 +313,9 @@ Floats read_scaled(const Modules *m, const std::string &group)
     matrix.scale_data = scales.data, matrix.runs = { shape[0], shape[0] };
     matrix.dtype = WEIR_F32, matrix.stored = WEIR_F8_E4M3;
     Floats out(of(shape[0] * shape[1]));
-    weir_matrix_gather(reinterpret_cast<unsigned char *>(out.data()), &matrix, shape[0], shape[1]);
+    weir_matrix_gather(
+        reinterpret_cast<unsigned char *>(out.data()), &matrix, shape[0], shape[1], 1
+    );
     return out;
 }
 
