@@ -130,115 +130,117 @@ weir_status weir_weight_plan(
     return WEIR_OK;
 }
 
-static weir_status pack_tiles(
-    const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
+/* What threads pack, a panel each. */
+typedef struct packing {
+    const weir_weight *plan;
+    const weir_matrix_source *source;
+    int64_t first, n_rows; /* WEIR_LAYOUT_CUDA: the rows to pack to the start of `memory` */
+    char *memory;
+} packing;
+typedef weir_status pack_panel(const packing *job, int64_t panel);
+
+static weir_status pack_panels(
+    const packing *job, int64_t n_panels, int32_t n_threads, pack_panel *pack
 )
 {
-    const int64_t panels = weir_panel_count(plan->n_out);
-    const size_t panel_bytes = plan->bytes / (size_t)panels;
     int failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
-    for (int64_t p = 0; p < panels; p++) {
-        char *const panel = memory + (size_t)p * panel_bytes;
-        const int status = (int
-        )weir_tiles_pack_panel(panel, source->data, source->dtype, source->n_out, source->n_in, p);
+    for (int64_t p = 0; p < n_panels; p++) {
+        const int status = (int)pack(job, p);
         failed = status > failed ? status : failed;
     }
     return (weir_status)failed;
 }
 
-static weir_status pack_dense(
-    const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
-)
+static weir_status pack_tiles(const packing *job, int64_t panel)
 {
-    const int64_t panels = weir_dense_panels(plan->n_out);
-    const size_t panel_bytes = weir_dense_panel_bytes(plan->dtype, plan->n_in);
-    int failed = WEIR_OK;
-#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
-    for (int64_t p = 0; p < panels; p++) {
-        float rows[WEIR_DENSE_PANEL * WEIR_DENSE_CHUNK];
-        char *const panel = memory + (size_t)p * panel_bytes;
-        const int status = (int)weir_dense_pack_panel(
-            panel, source->data, source->dtype, source->n_out, source->n_in, p, rows
-        );
-        failed = status > failed ? status : failed;
-    }
-    return (weir_status)failed;
+    const weir_matrix_source *const s = job->source;
+    const size_t bytes = job->plan->bytes / (size_t)weir_panel_count(job->plan->n_out);
+    return weir_tiles_pack_panel(
+        job->memory + (size_t)panel * bytes, s->data, s->dtype, s->n_out, s->n_in, panel
+    );
 }
 
-static weir_status pack_amx(
-    const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
-)
+static weir_status pack_dense(const packing *job, int64_t panel)
 {
-    const int64_t panels = weir_amx_panels(plan->n_out);
-    const size_t panel_bytes = weir_amx_panel_bytes(plan->n_in);
-    int failed = WEIR_OK;
-#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
-    for (int64_t p = 0; p < panels; p++) {
-        float rows[WEIR_AMX_PANEL * WEIR_AMX_CHUNK];
-        char *const panel = memory + (size_t)p * panel_bytes;
-        const int status = (int)weir_amx_pack_panel(
-            panel, source->data, source->dtype, source->n_out, source->n_in, p, rows
-        );
-        failed = status > failed ? status : failed;
-    }
-    return (weir_status)failed;
+    const weir_matrix_source *const s = job->source;
+    const size_t bytes = weir_dense_panel_bytes(job->plan->dtype, s->n_in);
+    float rows[WEIR_DENSE_PANEL * WEIR_DENSE_CHUNK];
+    return weir_dense_pack_panel(
+        job->memory + (size_t)panel * bytes, s->data, s->dtype, s->n_out, s->n_in, panel, rows
+    );
 }
 
-static weir_status pack_onednn(
-    weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
-)
+static weir_status pack_amx(const packing *job, int64_t panel)
 {
-    const int64_t panels = (plan->n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL;
-    int failed = WEIR_OK;
-#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
-    for (int64_t p = 0; p < panels; p++) {
-        float rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB on the stack */
-        const int status = (int)weir_onednn_pack_panel(
-            memory, plan->dtype, source->data, source->dtype, source->n_out, source->n_in, p, rows
-        );
-        failed = status > failed ? status : failed;
-    }
-    if (failed) return (weir_status)failed;
+    const weir_matrix_source *const s = job->source;
+    const size_t bytes = weir_amx_panel_bytes(s->n_in);
+    float rows[WEIR_AMX_PANEL * WEIR_AMX_CHUNK];
+    return weir_amx_pack_panel(
+        job->memory + (size_t)panel * bytes, s->data, s->dtype, s->n_out, s->n_in, panel, rows
+    );
+}
+
+static weir_status pack_onednn(const packing *job, int64_t panel)
+{
+    const weir_matrix_source *const s = job->source;
+    float rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB on the stack */
+    return weir_onednn_pack_panel(
+        job->memory, job->plan->dtype, s->data, s->dtype, s->n_out, s->n_in, panel, rows
+    );
+}
+
+static weir_status open_onednn(weir_weight *plan, void *memory)
+{
     weir_onednn_weight *state = NULL;
     WEIR_TRY(weir_onednn_open(&state, memory, plan->bytes, plan->dtype, plan->n_out, plan->n_in));
     plan->packed_state = state;
     return WEIR_OK;
 }
 
-/* Packs rows [first, first + count) to the start of `memory`. */
-static weir_status pack_cuda(
+static weir_status pack_cuda(const packing *job, int64_t panel)
+{
+    const weir_weight *const plan = job->plan;
+    const int64_t row = panel * WEIR_CUDA_PANEL, left = job->n_rows - row,
+                  n = left < WEIR_CUDA_PANEL ? left : WEIR_CUDA_PANEL;
+    size_t at = 0;
+    if (!weir_cuda_weight_bytes(&at, plan->dtype, row, plan->n_in)) return WEIR_EINVAL;
+    return weir_cuda_pack_rows(
+        job->memory + at, plan->dtype, job->source->data, job->source->dtype, plan->n_in,
+        job->first + row, n
+    );
+}
+
+/* Packs rows [first, first + n_rows) to the start of `memory`. */
+static weir_status pack_cuda_rows(
     const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, int64_t first,
-    int64_t count, char *memory
+    int64_t n_rows, void *memory
 )
 {
-    const int64_t panels = (count + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL;
-    int failed = WEIR_OK;
-#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
-    for (int64_t p = 0; p < panels; p++) {
-        const int64_t row = p * WEIR_CUDA_PANEL, left = count - row,
-                      rows = left < WEIR_CUDA_PANEL ? left : WEIR_CUDA_PANEL;
-        size_t at = 0;
-        int status = WEIR_EINVAL;
-        if (weir_cuda_weight_bytes(&at, plan->dtype, row, plan->n_in))
-            status = (int)weir_cuda_pack_rows(
-                memory + at, plan->dtype, source->data, source->dtype, plan->n_in, first + row, rows
-            );
-        failed = status > failed ? status : failed;
-    }
-    return (weir_status)failed;
+    const packing job = { plan, source, first, n_rows, memory };
+    return pack_panels(
+        &job, (n_rows + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL, n_threads, pack_cuda
+    );
 }
 
 static weir_status pack(
     weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory
 )
 {
+    const packing job = { plan, source, 0, plan->n_out, memory };
+    const int64_t n_out = plan->n_out;
     switch (plan->layout) {
-    case WEIR_LAYOUT_TILES: return pack_tiles(plan, n_threads, source, memory);
-    case WEIR_LAYOUT_DENSE: return pack_dense(plan, n_threads, source, memory);
-    case WEIR_LAYOUT_AMX: return pack_amx(plan, n_threads, source, memory);
-    case WEIR_LAYOUT_ONEDNN: return pack_onednn(plan, n_threads, source, memory);
-    case WEIR_LAYOUT_CUDA: return pack_cuda(plan, n_threads, source, 0, plan->n_out, memory);
+    case WEIR_LAYOUT_TILES:
+        return pack_panels(&job, weir_panel_count(n_out), n_threads, pack_tiles);
+    case WEIR_LAYOUT_DENSE:
+        return pack_panels(&job, weir_dense_panels(n_out), n_threads, pack_dense);
+    case WEIR_LAYOUT_AMX: return pack_panels(&job, weir_amx_panels(n_out), n_threads, pack_amx);
+    case WEIR_LAYOUT_ONEDNN:
+        WEIR_TRY(pack_panels(
+            &job, (n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL, n_threads, pack_onednn
+        ));
+        return open_onednn(plan, memory);
+    case WEIR_LAYOUT_CUDA: return pack_cuda_rows(plan, n_threads, source, 0, n_out, memory);
     case WEIR_LAYOUT_ROWS: break;
     }
     return WEIR_EINVAL;
@@ -314,8 +316,9 @@ weir_status weir_weight_pack_piece(
         plan->n_in == source->n_in
     );
     WEIR_TRY(check_source(source, error));
-    const weir_status status =
-        pack_cuda(plan, weir_stream_threads(stream), source, piece.first, piece.count, prefetch);
+    const weir_status status = pack_cuda_rows(
+        plan, weir_stream_threads(stream), source, piece.first, piece.count, prefetch
+    );
     return packed(status, plan, source, error);
 }
 

@@ -8,28 +8,35 @@
 #include "engine/model/expert_cache.h"
 #include "engine/model/workspace.h"
 
+weir_rmsnorm_args weir_norm_args(
+    const weir_model *model, float *dst, float *src, const float *weight, int64_t n_rows
+)
+{
+    const int64_t d = model->shape.d_model;
+    return (weir_rmsnorm_args){ .dst = dst,
+                                .src = src,
+                                .weight = weight,
+                                .n_rows = n_rows,
+                                .n_groups = 1,
+                                .dim = d,
+                                .dst_stride = d,
+                                .src_stride = d,
+                                .dst_group_stride = d,
+                                .src_group_stride = d,
+                                .eps = (float)model->shape.norm_eps };
+}
+
 /* Computes dst = rmsnorm(src += add) over n rows; add may be NULL. */
 static weir_status norm(
     const weir_model *model, float *dst, float *src, const float *add, const float *weight,
     float eps, int64_t n
 )
 {
-    const int64_t d = model->shape.d_model;
-    return weir_rmsnorm(
-        model->stream, &(weir_rmsnorm_args){ .dst = dst,
-                                             .src = src,
-                                             .weight = weight,
-                                             .add = add,
-                                             .n_rows = n,
-                                             .n_groups = 1,
-                                             .dim = d,
-                                             .dst_stride = d,
-                                             .src_stride = d,
-                                             .add_stride = d,
-                                             .dst_group_stride = d,
-                                             .src_group_stride = d,
-                                             .eps = eps }
-    );
+    weir_rmsnorm_args args = weir_norm_args(model, dst, src, weight, n);
+    args.add = add;
+    args.add_stride = model->shape.d_model;
+    args.eps = eps;
+    return weir_rmsnorm(model->stream, &args);
 }
 
 /* Multiplies rows that the host can read. */

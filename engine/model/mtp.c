@@ -16,20 +16,9 @@ static weir_status norm(
     const weir_model *model, float *dst, int64_t stride, float *src, const float *weight, int64_t n
 )
 {
-    const int64_t d = model->shape.d_model;
-    return weir_rmsnorm(
-        model->stream, &(weir_rmsnorm_args){ .dst = dst,
-                                             .src = src,
-                                             .weight = weight,
-                                             .n_rows = n,
-                                             .n_groups = 1,
-                                             .dim = d,
-                                             .dst_stride = stride,
-                                             .src_stride = d,
-                                             .dst_group_stride = d,
-                                             .src_group_stride = d,
-                                             .eps = (float)model->shape.norm_eps }
-    );
+    weir_rmsnorm_args args = weir_norm_args(model, dst, src, weight, n);
+    args.dst_stride = stride;
+    return weir_rmsnorm(model->stream, &args);
 }
 
 static weir_status embed(const weir_model *model, weir_workspace *w, const weir_batch *batch)

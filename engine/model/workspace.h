@@ -73,6 +73,10 @@ WEIR_MUST_CHECK weir_status weir_run_layer(
     const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l,
     const float **pending
 );
+/* RMS norm of rows of the model's width; the caller may change strides and eps, and may add. */
+weir_rmsnorm_args weir_norm_args(
+    const weir_model *model, float *dst, float *src, const float *weight, int64_t n_rows
+);
 /* Adds the output of the last block to the residual stream. */
 WEIR_MUST_CHECK weir_status
 weir_add_pending(const weir_model *model, const weir_workspace *w, int64_t n_rows);
