@@ -349,19 +349,12 @@ TEST_P(DeltaScan, BitsDoNotDependOnCutsOrBatch)
             EXPECT_TRUE(same_bits(whole.out, cut.out)) << kernel->name;
             EXPECT_TRUE(same_bits(whole.state, cut.state)) << kernel->name;
         }
-        // Rows 0..9 and 10..39 as two sequences of one call, with an empty one between.
-        Floats out(whole.out.size(), NAN), first = start, second = start, empty = start;
-        const weir_recurrent_segment segments[] = { { nullptr, first.data(), 0, 10 },
-                                                    { nullptr, empty.data(), 10, 0 },
-                                                    { nullptr, second.data(), 10, 30 } };
-        const weir_gated_delta_rule_args args = args_of(d, in, out.data(), segments, 3);
-        ASSERT_EQ(run(*kernel, &args), WEIR_OK);
-        const DeltaResult head = delta(*kernel, d, in, start, { 10 });
-        EXPECT_TRUE(same_bits(first, head.state)) << kernel->name;
-        EXPECT_TRUE(same_bits(empty, start)) << kernel->name;
-        EXPECT_TRUE(std::equal(out.begin(), out.begin() + 10 * 4 * 72, whole.out.begin()))
-            << kernel->name;
-        EXPECT_FALSE(same_bits(second, start)) << kernel->name;
+        const auto call = [&](float *out, const weir_recurrent_segment *segments, int64_t n) {
+            const weir_gated_delta_rule_args args = args_of(d, in, out, segments, n);
+            return run(*kernel, &args);
+        };
+        SCOPED_TRACE(kernel->name);
+        expect_two_sequences(start, whole, delta(*kernel, d, in, start, { 10 }), 4 * 72, call);
     }
 }
 

@@ -173,7 +173,6 @@ TEST(SsmScan, BitsDoNotDependOnCutsOrBatchOrThreads)
     const Ssm d = { 4, 2, 72, 33 };
     const Input in = random_input(d, 40, 5);
     const Floats start = random_state(d, 6);
-    const auto width = (ptrdiff_t)d.width();
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_SSM_SCAN)) {
         const Result whole = scan(*kernel, d, in, start, { 40 });
         for (const std::vector<int32_t> &cuts :
@@ -184,19 +183,12 @@ TEST(SsmScan, BitsDoNotDependOnCutsOrBatchOrThreads)
                 EXPECT_TRUE(same_bits(whole.state, cut.state)) << kernel->name;
             }
         }
-        // Rows 0..9 and 10..39 as two sequences of one call, with an empty one between.
-        Floats out(whole.out.size(), NAN), first = start, second = start, empty = start;
-        const weir_recurrent_segment segments[] = { { nullptr, first.data(), 0, 10 },
-                                                    { nullptr, empty.data(), 10, 0 },
-                                                    { nullptr, second.data(), 10, 30 } };
-        const weir_ssm_scan_args args = args_of(d, in, out.data(), segments, 3);
-        ASSERT_EQ(run(*kernel, &args), WEIR_OK);
-        const Result head = scan(*kernel, d, in, start, { 10 });
-        EXPECT_TRUE(same_bits(first, head.state)) << kernel->name;
-        EXPECT_TRUE(same_bits(empty, start)) << kernel->name;
-        EXPECT_TRUE(std::equal(out.begin(), out.begin() + 10 * width, whole.out.begin()))
-            << kernel->name;
-        EXPECT_FALSE(same_bits(second, start)) << kernel->name;
+        const auto call = [&](float *out, const weir_recurrent_segment *segments, int64_t n) {
+            const weir_ssm_scan_args args = args_of(d, in, out, segments, n);
+            return run(*kernel, &args);
+        };
+        SCOPED_TRACE(kernel->name);
+        expect_two_sequences(start, whole, scan(*kernel, d, in, start, { 10 }), d.width(), call);
     }
 }
 

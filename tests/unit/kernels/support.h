@@ -3,6 +3,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -46,6 +47,25 @@ void expect_close(
     const Floats &x, const Floats &want, double atol, double rtol, const std::string &what
 );
 bool same_bits(const Floats &a, const Floats &b);
+
+// Rows 0..9 and 10..39 of a recurrent op as two sequences of one call, with an empty one between:
+// `call(out, segments, n)` computes them from `start`. `head` and `whole` are of the first 10 rows
+// and of all as one sequence; `width`: floats of a row of outputs.
+template <typename Result, typename Call>
+void expect_two_sequences(
+    const Floats &start, const Result &whole, const Result &head, int64_t width, Call call
+)
+{
+    Floats out(whole.out.size(), NAN), first = start, second = start, empty = start;
+    const weir_recurrent_segment segments[] = { { nullptr, first.data(), 0, 10 },
+                                                { nullptr, empty.data(), 10, 0 },
+                                                { nullptr, second.data(), 10, 30 } };
+    ASSERT_EQ(call(out.data(), segments, 3), WEIR_OK);
+    EXPECT_TRUE(same_bits(first, head.state));
+    EXPECT_TRUE(same_bits(empty, start));
+    EXPECT_TRUE(std::equal(out.begin(), out.begin() + 10 * width, whole.out.begin()));
+    EXPECT_FALSE(same_bits(second, start));
+}
 
 // The pages of one sequence and layer, zeroed, each with its unsealed rows if the formats need
 // them.

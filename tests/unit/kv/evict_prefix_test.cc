@@ -106,121 +106,146 @@ TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
 
 /* Sequences that continue cached and pruned ones, go on, are pruned, forked and cached, while
  * blocks come and go. */
-TEST_P(Tiers, TheTreeStaysSoundWithPrunedTables)
-{
-    open_tiers(30, 30);
-    weir_prefix *prefix = nullptr;
-    const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10, 0, nullptr, 0, 0 };
-    Watched watched;
-    weir_kv_sequence(&all)[4] = watched.all;
-    int n_pruned = 0, n_demoted = 0, n_taken = 0, n_kept = 0, n_continued = 0;
-    ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
-    watched.open(spec_, store_, ledger_);
-    for (int step = 0; step < 2500; step++) {
-        weir_kv_sequence &s = all[random_() % 4], &other = all[random_() % 4];
-        switch (random_() % 9) {
-        case 0: {
-            watched.clear(&s);
-            const int32_t branch = (int32_t)(random_() % 3);
-            s.n_tokens = 65 + (int32_t)(random_() % 500);
-            for (int32_t i = 0; i < s.n_tokens; i++) s.tokens[i] = i < 150 ? i : i * 10 + branch;
-            const bool is_continued =
-                random_() % 2 == 0 && weir_pruned_match(prefix, &s, nullptr, false).n_rows > 0;
-            n_continued += is_continued;
-            n_taken +=
-                !is_continued && weir_prefix_match(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
-            break;
-        }
-        case 1:
-        case 2: {
-            const int32_t left = s.n_tokens - s.n_computed,
-                          n = left > 0 ? 1 + (int32_t)(random_() % (uint32_t)left) : 0;
-            void *const *const end = (void *const *)s.table.pages + s.table.n_rows / 64;
-            if (weir_kv_cold_end(&s.table, store_) != nullptr &&
-                weir_kv_promote(store_, end, s.table.capacity, s.table.n_rows / 64, &error_) !=
-                    WEIR_OK)
-                break;
-            if (weir_kv_reserve(&s.table, store_, n) != WEIR_OK) {
-                (void)weir_prefix_reclaim(prefix, weir_kv_reserve_pages(&s.table, store_, n));
-                break;
-            }
-            weir_kv_commit(&s.table, n);
-            s.n_computed += n;
-            if (n > 0) weir_policy_run_advance(s.policy_run, n, s.n_computed);
-            break;
-        }
-        case 3:
-            (void)weir_prefix_insert(prefix, &s, nullptr, nullptr, 0, random_() % 2 == 0);
-            break;
-        case 4: {
-            Sequence t;
-            t.table = s.table;
-            for (int64_t h = 0; h < heads(); h++)
-                t.heads.emplace_back((size_t)weir_kv_rows_at(&s.table, h));
-            if (random_() % 2 == 0) break;
-            const Keep keep = keep_of(two_layers, random_lists(t, two_layers));
-            if (weir_kv_evict(evictor_, &s.table, &keep.keep, &error_) == WEIR_OK)
-                n_pruned += s.table.is_pruned;
-            break;
-        }
-        case 5:
-            if (&s == &other || random_() % 2 == 0) break;
-            watched.clear(&s);
-            EXPECT_EQ(weir_kv_sequence_fork(&s, &other), WEIR_OK);
-            break;
-        case 6:
-        case 7:
-            if (s.n_computed == 0 || random_() % 2 == 0) break;
-            if (random_() % 2 == 0 && /* else a checkpoint, if it has computed more since */
-                !weir_policy_run_turn(s.policy_run, s.n_computed, s.n_computed))
-                break;
-            weir_policy_run_advance(s.policy_run, 0, s.n_computed);
-            n_kept +=
-                weir_pruned_insert(prefix, &s, nullptr, nullptr, random_() % 4 == 0) == nullptr;
-            if (random_() % 4 == 0) (void)weir_pruned_drop_oldest(prefix);
-            break;
-        default: {
-            void *const *oldest[4];
-            const int32_t n = weir_prefix_lru_blocks(prefix, oldest, 1 + (int32_t)(random_() % 4));
-            for (int32_t i = 0; i < n; i++)
-                n_demoted += demote_cached(prefix, oldest[i]) == WEIR_OK;
-            for (int64_t p = 0; p < s.table.n_rows / 64; p++)
-                if (!s.table.is_pruned &&
-                    weir_kv_may_leave(store_, (void *const *)s.table.pages + p, s.table.capacity) &&
-                    random_() % 2 == 0)
-                    n_demoted +=
-                        weir_kv_demote(
-                            store_, (void *const *)s.table.pages + p, s.table.capacity, p, &error_
-                        ) == WEIR_OK;
-            break;
-        }
-        }
-        if (random_() % 3 > 0) prefix_reference::expect_same(prefix);
-        ASSERT_FALSE(HasFailure()) << "after step " << step;
-        ASSERT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text << " after step " << step;
-        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_))
-            << error_.text << " after step " << step;
-        for (const weir_kv_sequence &each : all)
-            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_))
-                << error_.text << " after step " << step;
-        if (step % 50 != 49) continue;
-        weir_kv_pages most =
-            weir_kv_pages_plus(weir_kv_store_free(store_), weir_prefix_reclaimable(prefix));
-        ASSERT_TRUE(weir_prefix_reclaim(prefix, most))
-            << "what it says can be had, after step " << step;
-        most.others[step / 50 % 2]++;
-        ASSERT_FALSE(weir_prefix_reclaim(prefix, most)) << "and no more";
+class PrunedTree : public Tiers {
+  protected:
+    void start()
+    {
+        const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10, 0, nullptr, 0, 0 };
+        open_tiers(30, 30);
+        ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
+            << error_.text;
+        watched_.open(spec_, store_, ledger_);
     }
-    EXPECT_GT(n_pruned, 20);
-    EXPECT_GT(n_taken, 20);
-    EXPECT_GT(n_demoted, 20);
-    EXPECT_GT(n_kept, 20);
-    EXPECT_GT(n_continued, 20);
-    watched.close();
-    const weir_kv_pages most = weir_kv_store_all(store_);
-    EXPECT_TRUE(weir_prefix_reclaim(prefix, most)) << "nothing is in use: all of it can be had";
-    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
-    weir_prefix_close(prefix);
+    void end()
+    {
+        watched_.close();
+        const weir_kv_pages most = weir_kv_store_all(store_);
+        EXPECT_TRUE(weir_prefix_reclaim(prefix_, most)) << "nothing is in use: all can be had";
+        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
+        weir_prefix_close(prefix_);
+    }
+    void begin(weir_kv_sequence &s)
+    {
+        watched_.clear(&s);
+        const int32_t branch = (int32_t)(random_() % 3);
+        s.n_tokens = 65 + (int32_t)(random_() % 500);
+        for (int32_t i = 0; i < s.n_tokens; i++) s.tokens[i] = i < 150 ? i : i * 10 + branch;
+        const bool is_continued =
+            random_() % 2 == 0 && weir_pruned_match(prefix_, &s, nullptr, false).n_rows > 0;
+        n_continued_ += is_continued;
+        n_taken_ +=
+            !is_continued && weir_prefix_match(prefix_, &s, nullptr, s.n_tokens - 1).n_rows > 0;
+    }
+    void go_on(weir_kv_sequence &s)
+    {
+        const int32_t left = s.n_tokens - s.n_computed,
+                      n = left > 0 ? 1 + (int32_t)(random_() % (uint32_t)left) : 0;
+        const int64_t page = s.table.n_rows / 64;
+        void *const *const end = (void *const *)s.table.pages + page;
+        if (weir_kv_cold_end(&s.table, store_) != nullptr &&
+            weir_kv_promote(store_, end, s.table.capacity, page, &error_) != WEIR_OK)
+            return;
+        if (weir_kv_reserve(&s.table, store_, n) != WEIR_OK) {
+            (void)weir_prefix_reclaim(prefix_, weir_kv_reserve_pages(&s.table, store_, n));
+            return;
+        }
+        weir_kv_commit(&s.table, n);
+        s.n_computed += n;
+        if (n > 0) weir_policy_run_advance(s.policy_run, n, s.n_computed);
+    }
+    void prune(weir_kv_sequence &s)
+    {
+        Sequence t;
+        t.table = s.table;
+        for (int64_t h = 0; h < heads(); h++)
+            t.heads.emplace_back((size_t)weir_kv_rows_at(&s.table, h));
+        if (random_() % 2 == 0) return;
+        const Keep keep = keep_of(two_layers, random_lists(t, two_layers));
+        if (weir_kv_evict(evictor_, &s.table, &keep.keep, &error_) == WEIR_OK)
+            n_pruned_ += s.table.is_pruned;
+    }
+    void fork(weir_kv_sequence &s, const weir_kv_sequence &other)
+    {
+        if (&s == &other || random_() % 2 == 0) return;
+        watched_.clear(&s);
+        EXPECT_EQ(weir_kv_sequence_fork(&s, &other), WEIR_OK);
+    }
+    /* Ends a turn, or makes a checkpoint, if it has computed more since. */
+    void cache_pruned(weir_kv_sequence &s)
+    {
+        if (s.n_computed == 0 || random_() % 2 == 0) return;
+        if (random_() % 2 == 0 && !weir_policy_run_turn(s.policy_run, s.n_computed, s.n_computed))
+            return;
+        weir_policy_run_advance(s.policy_run, 0, s.n_computed);
+        n_kept_ += weir_pruned_insert(prefix_, &s, nullptr, nullptr, random_() % 4 == 0) == nullptr;
+        if (random_() % 4 == 0) (void)weir_pruned_drop_oldest(prefix_);
+    }
+    /* The least recently used of the cache, and some of a sequence. */
+    void demote_some(const weir_kv_sequence &s)
+    {
+        void *const *oldest[4];
+        const int32_t n = weir_prefix_lru_blocks(prefix_, oldest, 1 + (int32_t)(random_() % 4));
+        for (int32_t i = 0; i < n; i++) n_demoted_ += demote_cached(prefix_, oldest[i]) == WEIR_OK;
+        for (int64_t p = 0; p < s.table.n_rows / 64; p++) {
+            void *const *const at = (void *const *)s.table.pages + p;
+            if (!s.table.is_pruned && weir_kv_may_leave(store_, at, s.table.capacity) &&
+                random_() % 2 == 0)
+                n_demoted_ += weir_kv_demote(store_, at, s.table.capacity, p, &error_) == WEIR_OK;
+        }
+    }
+    void act()
+    {
+        weir_kv_sequence &s = watched_.all[random_() % 4], &other = watched_.all[random_() % 4];
+        switch (random_() % 9) {
+        case 0: begin(s); break;
+        case 1:
+        case 2: go_on(s); break;
+        case 3:
+            (void)weir_prefix_insert(prefix_, &s, nullptr, nullptr, 0, random_() % 2 == 0);
+            break;
+        case 4: prune(s); break;
+        case 5: fork(s, other); break;
+        case 6:
+        case 7: cache_pruned(s); break;
+        default: demote_some(s);
+        }
+    }
+    void expect_sound_tree()
+    {
+        if (random_() % 3 > 0) prefix_reference::expect_same(prefix_);
+        ASSERT_FALSE(HasFailure());
+        ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text;
+        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text;
+        for (const weir_kv_sequence &each : watched_.all)
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_)) << error_.text;
+    }
+    void expect_what_it_says(int size_class)
+    {
+        weir_kv_pages most =
+            weir_kv_pages_plus(weir_kv_store_free(store_), weir_prefix_reclaimable(prefix_));
+        ASSERT_TRUE(weir_prefix_reclaim(prefix_, most)) << "what it says can be had";
+        most.others[size_class]++;
+        ASSERT_FALSE(weir_prefix_reclaim(prefix_, most)) << "and no more";
+    }
+
+    weir_prefix *prefix_ = nullptr;
+    Watched watched_;
+    int n_pruned_ = 0, n_demoted_ = 0, n_taken_ = 0, n_kept_ = 0, n_continued_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Formats, PrunedTree, each_format(), format_name);
+
+TEST_P(PrunedTree, StaysSound)
+{
+    start();
+    for (int step = 0; step < 2500 && !HasFatalFailure(); step++) {
+        SCOPED_TRACE("step " + std::to_string(step));
+        act();
+        expect_sound_tree();
+        if (step % 50 == 49) expect_what_it_says(step / 50 % 2);
+    }
+    if (HasFatalFailure()) return;
+    for (const int n : { n_pruned_, n_taken_, n_demoted_, n_kept_, n_continued_ }) EXPECT_GT(n, 20);
+    end();
 }
 
 } // namespace

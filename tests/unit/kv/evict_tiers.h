@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "engine/kv/prefix/prefix.h"
@@ -33,6 +34,19 @@ struct Formats {
     std::vector<weir_kv_pair> layers;
     weir_kv_sinks sinks;
 };
+
+inline auto each_format()
+{
+    return ::testing::Values(
+        Formats{ "rows", { f16, q8, q8 }, {} }, Formats{ "pages", { int8, f16, int8 }, {} },
+        Formats{ "sinks", { q8, f16, q8 }, { f16, 2 } },
+        Formats{ "sinks_of_pages", { int8, f16, q8 }, { f16, 1 } }
+    );
+}
+inline std::string format_name(const ::testing::TestParamInfo<Formats> &info)
+{
+    return info.param.name;
+}
 
 class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
   protected:

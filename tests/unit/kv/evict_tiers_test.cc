@@ -8,15 +8,7 @@
 namespace evict {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(
-    Formats, Tiers,
-    ::testing::Values(
-        Formats{ "rows", { f16, q8, q8 }, {} }, Formats{ "pages", { int8, f16, int8 }, {} },
-        Formats{ "sinks", { q8, f16, q8 }, { f16, 2 } },
-        Formats{ "sinks_of_pages", { int8, f16, q8 }, { f16, 1 } }
-    ),
-    [](const auto &info) { return info.param.name; }
-);
+INSTANTIATE_TEST_SUITE_P(Formats, Tiers, each_format(), format_name);
 
 TEST_P(Tiers, WhatStaysComesToMemory)
 {

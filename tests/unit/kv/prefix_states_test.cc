@@ -6,8 +6,8 @@
 
 #include <atomic>
 
+#include "tests/unit/kv/gated_io.h"
 #include "tests/unit/kv/prefix_fixture.h"
-#include "tests/unit/kv/read_gate.h"
 
 extern "C" int ftruncate(int fd, off_t n)
 {
@@ -30,6 +30,8 @@ namespace {
 using prefix::Kind;
 using prefix::Prefix;
 using prefix::Tokens;
+using support::reads_fail;
+using support::writes_fail;
 
 class PrefixStates : public Prefix {
   protected:
@@ -142,26 +144,12 @@ TEST_P(PrefixStates, AnAnswerThatIsNotContinuedGoesFirst)
 // States on disk, whose file waits at gates or fails when a test wants.
 class ColdStates : public PrefixStates {
   protected:
-    static inline std::atomic<bool> writes_fail, reads_fail;
     void open_cold(int32_t n_snapshots)
     {
         n_cold_ = 8;
         writes_fail = reads_fail = false;
         open(4 * 40, 100, n_snapshots, 4 * 20);
-        const weir_lower_tier_io io = {
-            [](int fd, const struct iovec *pieces, int n, off_t at) -> ssize_t {
-                support::pass(support::write_gate);
-                if (writes_fail) return errno = ENOSPC, -1;
-                return pwritev(fd, pieces, n, at);
-            },
-            [](int fd, void *bytes, size_t n, off_t at) -> ssize_t {
-                support::pass(support::all_reads_gate);
-                if (reads_fail) return errno = EIO, -1;
-                return pread(fd, bytes, n, at);
-            },
-            nullptr,
-            nullptr,
-        };
+        const weir_lower_tier_io io = support::gated_io();
         weir_lower_tier_set_io(weir_prefix_lower_tier(prefix_), &io);
     }
     void keep_last(int seed)

@@ -269,93 +269,136 @@ TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
     sound();
 }
 
-// Sequences come, go on, fork, are preempted and end in any order; the count equals the walk after
-// every step, and all that is counted can be had.
-TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
-{
+// Sequences come, go on, fork, are preempted and end in any order.
+class IdlePages : public Prefix {
+  protected:
     struct Live {
         weir_kv_sequence sequence;
         std::string salt;
     };
-    for (int seed = 1; seed <= 8; seed++) {
-        std::mt19937 random((unsigned)seed);
-        std::vector<Live> live;
-        const auto pick = [&](int64_t n) { return (int32_t)(random() % (uint64_t)n); };
-        const auto keep_live = [&](Live &l, bool whole) {
-            weir_prefix_snapshot mark = { l.sequence.n_computed / 64 * 64, nullptr };
-            if (!whole && !is_paged()) mark.at = l.sequence.n_computed;
-            if (has_states() && mark.at > 0)
-                mark.state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0);
-            if (mark.state != nullptr) put_state(mark.state, l.sequence, mark.at);
-            const int32_t left = weir_prefix_insert(
-                prefix_, &l.sequence, l.salt.c_str(), &mark, mark.state != nullptr, whole
-            );
-            if (left > 0) weir_prefix_release_snapshot(prefix_, mark.state);
-        };
+
+    void start(unsigned seed)
+    {
+        random_.seed(seed);
+        live_.clear();
         open(4 * 30, 20, 6, 0, seed % 2 == 0 ? 4 * 12 : 0);
-        if (HasFatalFailure()) return;
-        for (int step = 0; step < 600; step++) {
-            const size_t at = live.empty() ? 0 : (size_t)pick((int64_t)live.size());
-            const int action = live.empty() ? 0 : pick(8);
-            if (action == 0 && live.size() < 5) {
-                Tokens t = tokens(1 + pick(400), pick(2));
-                if (pick(2)) t[(size_t)pick((int64_t)t.size())] = -1 - pick(2);
-                live.push_back({ sequence(t), std::string("s") + (char)('0' + pick(2)) });
-                if (pick(3) > 0)
-                    weir_prefix_match(
-                        prefix_, &live.back().sequence, live.back().salt.c_str(), (int32_t)t.size()
-                    );
-            } else if (action <= 3) {
-                weir_kv_sequence &s = live[at].sequence;
-                const int32_t end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
-                if (end > s.n_computed && !compute(&s, end) &&
-                    weir_prefix_reclaim(prefix_, others(4 * 4)))
-                    (void)compute(&s, end);
-            } else if (action == 4) {
-                keep_live(live[at], true);
-            } else if (action == 5) {
-                if (pick(3) > 0) keep_live(live[at], false);
-                weir_kv_sequence_close(&live[at].sequence);
-                live.erase(live.begin() + (std::ptrdiff_t)at);
-            } else if (action == 6 && live.size() < 5) {
-                Live fork = { sequence({}), live[at].salt };
-                EXPECT_EQ(weir_kv_sequence_fork(&fork.sequence, &live[at].sequence), WEIR_OK);
-                live.push_back(fork);
-            } else {
-                weir_kv_sequence_reset(&live[at].sequence);
-                if (pick(2))
-                    weir_prefix_match(
-                        prefix_, &live[at].sequence, live[at].salt.c_str(),
-                        live[at].sequence.n_tokens
-                    );
-            }
-            for (const Live &l : live)
-                if (pick(8) == 0) expect_right(l.sequence);
-            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
-                << error_.text << " seed " << seed << " step " << step;
-            if (pick(3) == 0) continue; // marks may stay for some steps
-            const weir_kv_pages idle = prefix_reference::reclaimable(prefix_),
-                                free = weir_kv_store_free(store_);
-            ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), idle))
-                << "seed " << seed << " step " << step;
-            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
-                << error_.text << " seed " << seed << " step " << step;
-            if (pick(20) == 0)
-                ASSERT_TRUE(weir_prefix_reclaim(
-                    prefix_, { free.sinks + pick(idle.sinks + 1),
-                               { free.others[0] + pick(idle.others[0] + 1) },
-                               0 }
-                ));
-        }
+    }
+    void end()
+    {
+        for (Live &l : live_) weir_kv_sequence_close(&l.sequence);
+        EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), prefix_reference::reclaimable(prefix_)));
+        TearDown();
+        prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
+    }
+    int32_t pick(int64_t n) { return (int32_t)(random_() % (uint64_t)n); }
+    void cache(Live &l, bool whole)
+    {
+        weir_prefix_snapshot mark = { l.sequence.n_computed / 64 * 64, nullptr };
+        if (!whole && !is_paged()) mark.at = l.sequence.n_computed;
+        if (has_states() && mark.at > 0)
+            mark.state = weir_prefix_acquire_snapshot(prefix_, WEIR_STATE_CHECKPOINT, 0);
+        if (mark.state != nullptr) put_state(mark.state, l.sequence, mark.at);
+        const int32_t left = weir_prefix_insert(
+            prefix_, &l.sequence, l.salt.c_str(), &mark, mark.state != nullptr, whole
+        );
+        if (left > 0) weir_prefix_release_snapshot(prefix_, mark.state);
+    }
+    void match(Live &l)
+    {
+        weir_prefix_match(prefix_, &l.sequence, l.salt.c_str(), l.sequence.n_tokens);
+    }
+    void come()
+    {
+        Tokens t = tokens(1 + pick(400), pick(2));
+        if (pick(2)) t[(size_t)pick((int64_t)t.size())] = -1 - pick(2);
+        live_.push_back({ sequence(t), std::string("s") + (char)('0' + pick(2)) });
+        if (pick(3) > 0) match(live_.back());
+    }
+    void go_on(weir_kv_sequence &s)
+    {
+        const int32_t end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
+        if (end > s.n_computed && !compute(&s, end) && weir_prefix_reclaim(prefix_, others(4 * 4)))
+            (void)compute(&s, end);
+    }
+    void finish(size_t at)
+    {
+        if (pick(3) > 0) cache(live_[at], false);
+        weir_kv_sequence_close(&live_[at].sequence);
+        live_.erase(live_.begin() + (std::ptrdiff_t)at);
+    }
+    void fork(size_t at)
+    {
+        Live copy = { sequence({}), live_[at].salt };
+        EXPECT_EQ(weir_kv_sequence_fork(&copy.sequence, &live_[at].sequence), WEIR_OK);
+        live_.push_back(copy);
+    }
+    void preempt(Live &l)
+    {
+        weir_kv_sequence_reset(&l.sequence);
+        if (pick(2)) match(l);
+    }
+    void act()
+    {
+        const size_t at = live_.empty() ? 0 : (size_t)pick((int64_t)live_.size());
+        const int action = live_.empty() ? 0 : pick(8);
+        if (action == 0 && live_.size() < 5)
+            come();
+        else if (action <= 3)
+            go_on(live_[at].sequence);
+        else if (action == 4)
+            cache(live_[at], true);
+        else if (action == 5)
+            finish(at);
+        else if (action == 6 && live_.size() < 5)
+            fork(at);
+        else
+            preempt(live_[at]);
+        for (const Live &l : live_)
+            if (pick(8) == 0) expect_right(l.sequence);
+    }
+    // Now and then, as marks may stay for some steps.
+    void check_count()
+    {
+        const weir_kv_pages idle = prefix_reference::reclaimable(prefix_),
+                            free = weir_kv_store_free(store_);
+        ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), idle));
+        ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text;
+        if (pick(20) == 0)
+            ASSERT_TRUE(weir_prefix_reclaim(
+                prefix_, { free.sinks + pick(idle.sinks + 1),
+                           { free.others[0] + pick(idle.others[0] + 1) },
+                           0 }
+            ));
+    }
+    void expect_no_more()
+    {
         const weir_kv_pages free = weir_kv_store_free(store_),
                             idle = weir_prefix_reclaimable(prefix_);
         ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, {}, 0 }));
         ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), others(0)))
             << "all that comes after sinks was in the way of them";
-        for (Live &l : live) weir_kv_sequence_close(&l.sequence);
-        EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), prefix_reference::reclaimable(prefix_)));
-        TearDown();
-        prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
+    }
+
+  private:
+    std::mt19937 random_;
+    std::vector<Live> live_;
+};
+INSTANTIATE_TEST_SUITE_P(Models, IdlePages, PREFIX_KINDS, prefix::kind_name);
+
+// The count equals the walk after every step, and all that is counted can be had.
+TEST_P(IdlePages, TheirCountEqualsTheWalk)
+{
+    for (unsigned seed = 1; seed <= 8; seed++) {
+        start(seed);
+        for (int step = 0; step < 600 && !HasFatalFailure(); step++) {
+            SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(step));
+            act();
+            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text;
+            if (pick(3) > 0) check_count();
+        }
+        if (HasFatalFailure()) return;
+        expect_no_more();
+        end();
         if (HasFatalFailure()) return;
     }
     open(4, 1, 1);

@@ -15,12 +15,13 @@
 
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/tiers/residency.h"
-#include "tests/unit/kv/read_gate.h"
+#include "tests/unit/kv/gated_io.h"
 
 namespace {
 
 using Tokens = std::vector<int32_t>;
-std::atomic<bool> writes_fail, reads_fail;
+using support::reads_fail;
+using support::writes_fail;
 
 /* Without and with a layer that sees the whole sequence. */
 class PrefixWindows : public ::testing::TestWithParam<bool> {
@@ -74,20 +75,7 @@ class PrefixWindows : public ::testing::TestWithParam<bool> {
             weir_prefix_tree_bytes(&limits, &spec) + weir_prefix_state_bytes(&limits)
         );
         pool_ = weir_kv_store_windows(store_);
-        const weir_lower_tier_io io = {
-            [](int fd, const struct iovec *pieces, int n, off_t at) -> ssize_t {
-                support::pass(support::write_gate);
-                if (writes_fail) return errno = ENOSPC, -1;
-                return pwritev(fd, pieces, n, at);
-            },
-            [](int fd, void *bytes, size_t n, off_t at) -> ssize_t {
-                support::pass(support::all_reads_gate);
-                if (reads_fail) return errno = EIO, -1;
-                return pread(fd, bytes, n, at);
-            },
-            nullptr,
-            nullptr,
-        };
+        const weir_lower_tier_io io = support::gated_io();
         if (n_on_disk > 0) weir_lower_tier_set_io(weir_prefix_window_tier(prefix_), &io);
     }
     void TearDown() override

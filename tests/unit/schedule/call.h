@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -104,6 +105,37 @@ struct Call {
     }
     ~Call() { release(); }
 };
+
+/* What a request answered. */
+struct Answer {
+    std::vector<std::vector<int32_t>> tokens;
+    std::vector<std::vector<float>> logprobs;
+    std::vector<weir_finish> finish;
+    weir_usage usage = {};
+};
+
+/* Waits for all of them. */
+inline std::vector<Answer> answers_of(const std::vector<std::unique_ptr<Call>> &calls)
+{
+    std::vector<Answer> out;
+    for (const auto &call : calls) {
+        call->wait();
+        EXPECT_EQ(call->status, WEIR_OK) << call->message;
+        out.push_back({ call->tokens, call->logprobs, call->finish, call->usage });
+    }
+    return out;
+}
+
+inline void expect_equal(const std::vector<Answer> &a, const std::vector<Answer> &b)
+{
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); i++) {
+        SCOPED_TRACE("request " + std::to_string(i));
+        EXPECT_EQ(a[i].tokens, b[i].tokens);
+        EXPECT_EQ(a[i].logprobs, b[i].logprobs);
+        EXPECT_EQ(a[i].finish, b[i].finish);
+    }
+}
 
 /* Submits all before the first of them gets a token: the engine waits in its first event. */
 template <typename C>

@@ -8,6 +8,8 @@
 
 namespace {
 
+using support::Answer;
+
 const char *const chain = "../mtp/chain", *const noise = "../mtp/tq-mtp";
 
 /* Tokens that follow each other in the chain. */
@@ -17,12 +19,6 @@ std::vector<int32_t> text(int first, int n)
     for (int i = 0; i < n; i++) ids.push_back((first + i) % 64);
     return ids;
 }
-
-struct Answer {
-    std::vector<std::vector<int32_t>> tokens;
-    std::vector<std::vector<float>> logprobs;
-    std::vector<weir_finish> finish;
-};
 
 class Mtp : public support::Service {
   protected:
@@ -53,31 +49,18 @@ class Mtp : public support::Service {
     std::vector<Answer> answers(bool together = false)
     {
         std::vector<std::unique_ptr<support::Call>> calls;
-        std::vector<Answer> out;
         for (int i = 0; i < N_VARIED; i++) {
             calls.push_back(std::make_unique<support::Call>(text(5 * i, 20 + 37 * i), 80));
             vary(calls.back().get(), i);
             if (!together) (void)answer(*calls.back());
         }
         if (together) submit_together(service_, calls, &error_);
-        for (const auto &call : calls) {
-            call->wait();
-            EXPECT_EQ(call->status, WEIR_OK) << call->message;
-            out.push_back({ call->tokens, call->logprobs, call->finish });
-            drafted_ += call->usage.n_drafted;
-            accepted_ += call->usage.n_accepted;
+        std::vector<Answer> out = answers_of(calls);
+        for (const Answer &each : out) {
+            drafted_ += each.usage.n_drafted;
+            accepted_ += each.usage.n_accepted;
         }
         return out;
-    }
-    static void expect_equal(const std::vector<Answer> &a, const std::vector<Answer> &b)
-    {
-        ASSERT_EQ(a.size(), b.size());
-        for (size_t i = 0; i < a.size(); i++) {
-            SCOPED_TRACE("request " + std::to_string(i));
-            EXPECT_EQ(a[i].tokens, b[i].tokens);
-            EXPECT_EQ(a[i].logprobs, b[i].logprobs);
-            EXPECT_EQ(a[i].finish, b[i].finish);
-        }
     }
     void check(const char *model, const std::vector<const char *> &more = {})
     {

@@ -45,12 +45,7 @@ TEST(Ngram, GoesOnWithItsDraftWhereTheTokensEnd)
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
-struct Answer {
-    std::vector<std::vector<int32_t>> tokens;
-    std::vector<std::vector<float>> logprobs;
-    std::vector<weir_finish> finish;
-    weir_usage usage = {};
-};
+using support::Answer;
 
 class Speculation : public support::Service {
   protected:
@@ -100,30 +95,24 @@ class Speculation : public support::Service {
     std::vector<Answer> answers(bool together = false)
     {
         std::vector<std::unique_ptr<support::Call>> calls;
-        std::vector<Answer> out;
         for (int i = 0; i < N_VARIED; i++) {
             calls.push_back(std::make_unique<support::Call>(text(i % 3, 20 + 19 * i), 90));
             vary(calls.back().get(), i);
             if (!together) (void)answer(*calls.back());
         }
         if (together) submit_together(service_, calls, &error_);
-        for (const auto &call : calls) {
-            call->wait();
-            EXPECT_EQ(call->status, WEIR_OK) << call->message;
-            out.push_back({ call->tokens, call->logprobs, call->finish, call->usage });
-            drafted_ += call->usage.n_drafted;
-            accepted_ += call->usage.n_accepted;
+        std::vector<Answer> out = answers_of(calls);
+        for (const Answer &each : out) {
+            drafted_ += each.usage.n_drafted;
+            accepted_ += each.usage.n_accepted;
         }
         return out;
     }
     static void expect_equal(const std::vector<Answer> &a, const std::vector<Answer> &b)
     {
-        ASSERT_EQ(a.size(), b.size());
+        support::expect_equal(a, b);
         for (size_t i = 0; i < a.size(); i++) {
             SCOPED_TRACE("request " + std::to_string(i));
-            EXPECT_EQ(a[i].tokens, b[i].tokens);
-            EXPECT_EQ(a[i].logprobs, b[i].logprobs);
-            EXPECT_EQ(a[i].finish, b[i].finish);
             EXPECT_EQ(a[i].usage.n_answer, b[i].usage.n_answer);
             /* One that ends among right drafts goes back to the state before them. */
             EXPECT_LE(a[i].usage.n_rows, b[i].usage.n_rows);
