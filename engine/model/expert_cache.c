@@ -14,17 +14,17 @@
 #include "engine/model/expert_cache_internal.h"
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
-/* Arrays in memory of the ledger: metadata, then buffers and slots. */
+/* Arrays in memory of the ledger: metadata, then buffers and entries. */
 static size_t place(weir_expert_cache *c, char *base)
 {
     weir_arrays arrays = { .base = base };
     const weir_expert_plan *const plan = &c->plan;
-    const int64_t n_slots = plan->n_slots, n_reads = plan->n_reads;
+    const int64_t n_entries = plan->n_entries, n_reads = plan->n_reads;
     WEIR_ARRAYS_PLACE(&arrays, c->first_unit, c->model->shape.n_layers);
     WEIR_ARRAYS_PLACE(&arrays, c->counts, c->model->shape.n_layers);
-    WEIR_ARRAYS_PLACE(&arrays, c->slots, n_slots);
+    WEIR_ARRAYS_PLACE(&arrays, c->entries, n_entries);
     WEIR_ARRAYS_PLACE(&arrays, c->reads, n_reads);
-    WEIR_ARRAYS_PLACE(&arrays, c->slot_of, plan->n_experts);
+    WEIR_ARRAYS_PLACE(&arrays, c->entry_of, plan->n_experts);
     WEIR_ARRAYS_PLACE(&arrays, c->read_of, plan->n_experts);
     WEIR_ARRAYS_PLACE(&arrays, c->uses, plan->n_experts);
     WEIR_ARRAYS_PLACE(&arrays, c->is_pinned, plan->n_experts);
@@ -32,13 +32,13 @@ static size_t place(weir_expert_cache *c, char *base)
     WEIR_ARRAYS_PLACE(&arrays, c->gathered, (int64_t)plan->gathered_bytes);
     c->read_memory = weir_arrays_place3(&arrays, 1, n_reads, (int64_t)plan->read_bytes, 1);
     (void)weir_arrays_place(&arrays, weir_expert_page(plan), 1); /* it begins at a page */
-    c->slot_memory = weir_arrays_place3(&arrays, 1, n_slots, (int64_t)plan->slot_bytes, 1);
+    c->entry_memory = weir_arrays_place3(&arrays, 1, n_entries, (int64_t)plan->entry_bytes, 1);
     return arrays.bytes;
 }
 
 /* What an expert of a layer needs: packed, and in a buffer. */
 typedef struct expert_sizes {
-    size_t slot, read;
+    size_t entry, read;
     int n_matrices;
 } expert_sizes;
 
@@ -69,24 +69,24 @@ static weir_status add_array(
     if (!weir_align_size(&one, weight->bytes, WEIR_WEIGHT_ALIGNMENT) ||
         !weir_mul_size(&all, one, (size_t)array->n) ||
         !weir_add_size(&plan->all_bytes, plan->all_bytes, all) ||
-        !weir_add_size(&sizes->slot, sizes->slot, one) || !add_room(&sizes->read, codes, page) ||
+        !weir_add_size(&sizes->entry, sizes->entry, one) || !add_room(&sizes->read, codes, page) ||
         !add_room(&sizes->read, scales, page))
         return weir_error_set(error, WEIR_EFORMAT, "the experts do not fit in memory");
     if (sizes->read > plan->read_bytes) plan->read_bytes = sizes->read;
     if (gathered > plan->gathered_bytes) plan->gathered_bytes = gathered;
-    if (sizes->slot > plan->slot_bytes) plan->slot_bytes = sizes->slot;
+    if (sizes->entry > plan->entry_bytes) plan->entry_bytes = sizes->entry;
     return WEIR_OK;
 }
 
-static size_t bytes_with(const weir_model *model, const weir_expert_plan *plan, int32_t n_slots)
+static size_t bytes_with(const weir_model *model, const weir_expert_plan *plan, int32_t n_entries)
 {
     weir_expert_cache none = { .model = (weir_model *)(uintptr_t)model, .plan = *plan };
-    none.plan.n_slots = n_slots;
+    none.plan.n_entries = n_entries;
     return place(&none, NULL) + sizeof none;
 }
 
-/* The most slots that fit, of at least `least`. */
-static int32_t slots_within(
+/* The most entries that fit, of at least `least`. */
+static int32_t entries_within(
     const weir_model *model, const weir_expert_plan *plan, int64_t least, size_t limit
 )
 {
@@ -102,7 +102,7 @@ static int32_t slots_within(
 }
 
 /* Chooses how many buffers there are: enough for a token's experts of this layer and the next, in
- * a quarter of the bytes; two at least. Returns what these take with n_used slots. */
+ * a quarter of the bytes; two at least. Returns what these take with n_used entries. */
 static size_t plan_reads(
     weir_expert_plan *plan, const weir_model *model, int64_t n_used, size_t limit
 )
@@ -172,12 +172,12 @@ weir_status weir_expert_cache_plan(
             error, WEIR_ECONFIG,
             "memory.experts = %zu bytes: a token uses %lld experts of %zu bytes in a layer, which "
             "with buffers take %zu bytes; set memory.experts to at least that",
-            limit, (long long)n_used, plan.slot_bytes, least
+            limit, (long long)n_used, plan.entry_bytes, least
         );
-    plan.n_slots = slots_within(model, &plan, n_used, limit);
-    plan.bytes = bytes_with(model, &plan, plan.n_slots);
-    /* Two layers of a token always have slots that can be evicted. */
-    const int64_t n_free = plan.n_slots - 2 * n_used;
+    plan.n_entries = entries_within(model, &plan, n_used, limit);
+    plan.bytes = bytes_with(model, &plan, plan.n_entries);
+    /* Two layers of a token always have entries that can be evicted. */
+    const int64_t n_free = plan.n_entries - 2 * n_used;
     plan.n_pins = n_free > 0 ? (int32_t)(settings->pins * (double)n_free) : 0;
     *out = plan;
     return WEIR_OK;
@@ -202,11 +202,11 @@ static void empty(weir_expert_cache *c)
 {
     const size_t page = weir_expert_page(&c->plan);
     unsigned char *const first = c->read_memory + (page - (uintptr_t)c->read_memory % page) % page;
-    for (int64_t i = 0; i < c->plan.n_experts; i++) c->slot_of[i] = c->read_of[i] = -1;
+    for (int64_t i = 0; i < c->plan.n_experts; i++) c->entry_of[i] = c->read_of[i] = -1;
     for (int32_t i = 0; i < c->plan.n_reads; i++)
         c->reads[i] = (expert_read){ .memory = first + (size_t)i * c->plan.read_bytes, .unit = -1 };
-    for (int32_t i = 0; i < c->plan.n_slots; i++) {
-        c->slots[i] = (expert_slot){ .unit = -1 };
+    for (int32_t i = 0; i < c->plan.n_entries; i++) {
+        c->entries[i] = (expert_entry){ .unit = -1 };
         weir_expert_link(c, i);
     }
     memset(c->uses, 0, (size_t)c->plan.n_experts * sizeof *c->uses);
@@ -312,9 +312,9 @@ weir_status weir_expert_cache_open(
         (void)place(c, c->memory);
         number_units(c);
         empty(c);
-        c->stats.n_slots = plan->n_slots;
+        c->stats.n_entries = plan->n_entries;
         c->stats.n_experts = plan->n_experts;
-        c->stats.slot_bytes = (int64_t)plan->slot_bytes;
+        c->stats.entry_bytes = (int64_t)plan->entry_bytes;
     }
     if (status == WEIR_OK) status = open_files(c, error);
     if (status == WEIR_OK) status = start_readers(c, error);

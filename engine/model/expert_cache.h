@@ -1,7 +1,7 @@
 /* engine/model/expert_cache.h - the experts of a mixture in limited memory.
  *
- * A slot holds the matrices of one expert of one layer, packed as other weights are. Experts that
- * are in no slot are read from the model file by threads, over the least recently used ones. Those
+ * An entry holds the matrices of one expert of one layer, packed as other weights are. Experts that
+ * are in no entry are read from the model file by threads, over the least recently used ones. Those
  * used in most steps are pinned: never evicted. Which experts are in memory has no effect on the
  * bits of an answer: an expert's rows are multiplied by themselves. The engine thread calls all
  * functions except the last two. */

@@ -1,16 +1,17 @@
 /* engine/model/expert_cache_internal.h - shared by the cache and the threads that read for it.
  *
- * An expert goes from the file to a slot in two parts. Threads read its bytes into a buffer, and do
- * nothing else. The engine thread packs them into a slot with all its threads when a step takes the
- * expert: what was read ahead and is not needed costs no processor time, and evicts nothing. */
+ * An expert goes from the file to an entry in two parts. Threads read its bytes into a buffer, and
+ * do nothing else. The engine thread packs them into an entry with all its threads when a step
+ * takes the expert: what was read ahead and is not needed costs no processor time, and evicts
+ * nothing. */
 #pragma once
 #include <pthread.h>
 
 #include "engine/model/expert_cache.h"
 #include "engine/model/model_internal.h"
 
-/* Plans slots within the settings' bytes. 0, or enough for all: no cache. ECONFIG: they do not hold
- * the experts of one token in one layer; the message says what is needed. */
+/* Plans entries within the settings' bytes. 0, or enough for all: no cache. ECONFIG: they do not
+ * hold the experts of one token in one layer; the message says what is needed. */
 WEIR_MUST_CHECK weir_status weir_expert_cache_plan(
     weir_expert_plan *out, const weir_model *model, const weir_expert_settings *settings,
     weir_error *error
@@ -36,13 +37,13 @@ enum {
 
 /* Memory for one packed expert. A list by age has those that may be evicted: not used by the step,
  * not pinned. */
-typedef struct expert_slot {
+typedef struct expert_entry {
     int32_t unit; /* -1: none */
     int32_t older, newer; /* in the list; -1: none */
     int64_t step; /* the number of the last that used it */
     bool is_used; /* by the step */
     bool is_listed;
-} expert_slot;
+} expert_entry;
 
 /* Adjacent bytes of a file, read to `to`. */
 typedef struct expert_run {
@@ -95,12 +96,12 @@ struct weir_expert_cache {
     weir_ledger *ledger;
     weir_expert_plan plan;
     void *memory; /* owns what follows */
-    char *slot_memory; /* [n_slots, slot_bytes] */
+    char *entry_memory; /* [n_entries, entry_bytes] */
     unsigned char *read_memory; /* [n_reads, read_bytes] from its first page on */
     unsigned char *gathered; /* [gathered_bytes] */
-    expert_slot *slots; /* [n_slots] */
+    expert_entry *entries; /* [n_entries] */
     expert_read *reads; /* [n_reads] */
-    int32_t *slot_of, *read_of; /* [n_experts] of all layers: where it is, or -1 */
+    int32_t *entry_of, *read_of; /* [n_experts] of all layers: where it is, or -1 */
     int64_t *first_unit; /* [n_layers]: of its experts; -1: it has none */
     int32_t *wanted; /* [most experts of a layer] of the step, in the order of use */
     int *files; /* descriptors [n_files] */
@@ -108,7 +109,7 @@ struct weir_expert_cache {
     int64_t layer; /* of the step; -1: none */
     int64_t step, last_layer; /* a number; the layer of the last step */
     int32_t n_passes; /* through all layers, since pins were chosen */
-    int32_t oldest, newest, n_listed; /* of the list of slots */
+    int32_t oldest, newest, n_listed; /* of the list of entries */
     int32_t n_given, n_taken; /* of `wanted`: given back; taken and not given back */
     uint8_t *uses; /* [n_experts] passes that used it, halved when pins are chosen */
     bool *is_pinned; /* [n_experts] */
@@ -135,9 +136,9 @@ static inline int64_t weir_expert_unit(
     return cache->first_unit[layer] + expert;
 }
 
-/* expert_steps.c: puts a slot that is not used where it can be evicted, unless it is pinned. */
-void weir_expert_link(weir_expert_cache *cache, int32_t slot);
-void weir_expert_unlink(weir_expert_cache *cache, int32_t slot);
+/* expert_steps.c: puts an entry that is not used where it can be evicted, unless it is pinned. */
+void weir_expert_link(weir_expert_cache *cache, int32_t entry);
+void weir_expert_unlink(weir_expert_cache *cache, int32_t entry);
 
 /* expert_reads.c, with the lock: */
 /* Begins to read the next experts of the step that are not in memory, while there are buffers, and
@@ -160,15 +161,15 @@ void weir_expert_say(const weir_expert_cache *cache, int32_t unit, weir_error *e
 /* expert_pins.c, between steps: a pass begins. */
 void weir_expert_count_pass(weir_expert_cache *cache);
 
-/* expert_pack.c: the weights of an expert, in the order in which they are in a slot. Returns their
- * number. */
+/* expert_pack.c: the weights of an expert, in the order in which they are in an entry. Returns
+ * their number. */
 int32_t weir_expert_weights(
     const weir_expert_cache *cache, int32_t unit, size_t weights[WEIR_EXPERT_MATRICES]
 );
-/* Packs an expert that was read into a slot, with the threads of the model's stream. Without the
+/* Packs an expert that was read into an entry, with the threads of the model's stream. Without the
  * lock. */
 WEIR_MUST_CHECK weir_status weir_expert_pack(
-    weir_expert_cache *cache, const expert_read *read, int32_t slot, weir_error *error
+    weir_expert_cache *cache, const expert_read *read, int32_t entry, weir_error *error
 );
 
 /* expert_reader.c: the most bytes of a matrix in its file, with gaps between its rows; 0: more than

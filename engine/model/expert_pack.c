@@ -1,4 +1,4 @@
-/* engine/model/expert_pack.c - packs an expert as the file has it into a slot. */
+/* engine/model/expert_pack.c - packs an expert as the file has it into an entry. */
 #include "engine/model/expert_cache_internal.h"
 
 int32_t weir_expert_weights(
@@ -44,10 +44,10 @@ static weir_status pack_matrix(
 }
 
 weir_status weir_expert_pack(
-    weir_expert_cache *c, const expert_read *read, int32_t slot, weir_error *error
+    weir_expert_cache *c, const expert_read *read, int32_t entry, weir_error *error
 )
 {
-    char *dst = c->slot_memory + (size_t)slot * c->plan.slot_bytes;
+    char *dst = c->entry_memory + (size_t)entry * c->plan.entry_bytes;
     size_t weights[WEIR_EXPERT_MATRICES];
     const int32_t n = weir_expert_weights(c, read->unit, weights);
     for (int32_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /* engine/model/expert_pins.c - pins the experts that are used in most passes through the model.
  *
  * LRU forgets an expert that many steps use when a prompt passes through, whose rows choose nearly
- * all experts, and finds nothing if a token uses more experts than there are slots. Uses are
+ * all experts, and finds nothing if a token uses more experts than there are entries. Uses are
  * counted per pass, and halved when pins are chosen: what was used long ago counts less. */
 #include "engine/model/expert_cache_internal.h"
 
@@ -36,8 +36,8 @@ void weir_expert_count_pass(weir_expert_cache *c)
     if (++c->n_passes < PASSES) return;
     c->n_passes = 0;
     choose(c);
-    for (int32_t i = 0; i < c->plan.n_slots; i++) {
-        const expert_slot *const s = &c->slots[i];
+    for (int32_t i = 0; i < c->plan.n_entries; i++) {
+        const expert_entry *const s = &c->entries[i];
         if (s->unit < 0) continue;
         if (c->is_pinned[s->unit])
             weir_expert_unlink(c, i);

@@ -88,7 +88,7 @@ static int32_t begin_ahead(weir_expert_cache *c)
 {
     while (c->n_ahead > 0 && c->n_placed == c->n_wanted) {
         const int32_t unit = c->ahead[0];
-        const bool is_there = c->slot_of[unit] >= 0 || c->read_of[unit] >= 0;
+        const bool is_there = c->entry_of[unit] >= 0 || c->read_of[unit] >= 0;
         const int32_t read = is_there ? -1 : take_buffer(c, c->ahead_layer);
         if (!is_there && read < 0) return -1;
         memmove(c->ahead, c->ahead + 1, (size_t)--c->n_ahead * sizeof *c->ahead);

@@ -27,7 +27,7 @@ static inline void weir_expert_counts_add(weir_expert_counts *all, const weir_ex
 
 /* All 0: the model has no experts, or all are in memory. Experts are those of all layers. */
 typedef struct weir_expert_stats {
-    int64_t n_experts, n_slots, slot_bytes; /* in the model; in memory; bytes of one */
+    int64_t n_experts, n_entries, entry_bytes; /* in the model; in memory; bytes of one */
     weir_expert_counts all;
     int64_t errors;
     int64_t waits, wait_ns; /* of the engine thread, for experts */

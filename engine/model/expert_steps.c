@@ -1,5 +1,5 @@
-/* engine/model/expert_steps.c - the cache of experts in a step: which slot an expert gets, and
- * which is evicted. The engine thread owns slots and their list. */
+/* engine/model/expert_steps.c - the cache of experts in a step: which entry an expert gets, and
+ * which is evicted. The engine thread owns entries and their list. */
 #include <string.h>
 
 #include "engine/base/clock.h"
@@ -7,59 +7,59 @@
 #include "engine/model/expert_cache_internal.h"
 
 /* ---- the list -------------------------------------------------------------------------------- */
-static void link_newest(weir_expert_cache *c, int32_t slot)
+static void link_newest(weir_expert_cache *c, int32_t entry)
 {
-    expert_slot *const s = &c->slots[slot];
+    expert_entry *const s = &c->entries[entry];
     s->older = c->newest;
     s->newer = -1;
-    *(c->newest >= 0 ? &c->slots[c->newest].newer : &c->oldest) = slot;
-    c->newest = slot;
+    *(c->newest >= 0 ? &c->entries[c->newest].newer : &c->oldest) = entry;
+    c->newest = entry;
     s->is_listed = true;
     c->n_listed++;
 }
 
-static void link_oldest(weir_expert_cache *c, int32_t slot)
+static void link_oldest(weir_expert_cache *c, int32_t entry)
 {
-    expert_slot *const s = &c->slots[slot];
+    expert_entry *const s = &c->entries[entry];
     s->newer = c->oldest;
     s->older = -1;
-    *(c->oldest >= 0 ? &c->slots[c->oldest].older : &c->newest) = slot;
-    c->oldest = slot;
+    *(c->oldest >= 0 ? &c->entries[c->oldest].older : &c->newest) = entry;
+    c->oldest = entry;
     s->is_listed = true;
     c->n_listed++;
 }
 
-void weir_expert_link(weir_expert_cache *c, int32_t slot)
+void weir_expert_link(weir_expert_cache *c, int32_t entry)
 {
-    const int32_t unit = c->slots[slot].unit;
+    const int32_t unit = c->entries[entry].unit;
     if (unit < 0)
-        link_oldest(c, slot);
+        link_oldest(c, entry);
     else if (!c->is_pinned[unit])
-        link_newest(c, slot);
+        link_newest(c, entry);
 }
 
-void weir_expert_unlink(weir_expert_cache *c, int32_t slot)
+void weir_expert_unlink(weir_expert_cache *c, int32_t entry)
 {
-    expert_slot *const s = &c->slots[slot];
+    expert_entry *const s = &c->entries[entry];
     if (!s->is_listed) return;
-    *(s->older >= 0 ? &c->slots[s->older].newer : &c->oldest) = s->newer;
-    *(s->newer >= 0 ? &c->slots[s->newer].older : &c->newest) = s->older;
+    *(s->older >= 0 ? &c->entries[s->older].newer : &c->oldest) = s->newer;
+    *(s->newer >= 0 ? &c->entries[s->newer].older : &c->newest) = s->older;
     s->is_listed = false;
     c->n_listed--;
 }
 
-/* ---- slots ----------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 static int32_t unit_of(const weir_expert_cache *c, int32_t index)
 {
     return (int32_t)weir_expert_unit(c, c->layer, c->wanted[index]);
 }
 
-/* Points the weights of an expert at its slot, or nowhere. */
-static void point(weir_expert_cache *c, int32_t slot, bool is_ready)
+/* Points the weights of an expert at its entry, or nowhere. */
+static void point(weir_expert_cache *c, int32_t entry, bool is_ready)
 {
-    char *at = c->slot_memory + (size_t)slot * c->plan.slot_bytes;
+    char *at = c->entry_memory + (size_t)entry * c->plan.entry_bytes;
     size_t weights[WEIR_EXPERT_MATRICES];
-    const int32_t n = weir_expert_weights(c, c->slots[slot].unit, weights);
+    const int32_t n = weir_expert_weights(c, c->entries[entry].unit, weights);
     for (int32_t i = 0; i < n; i++) {
         weir_weight *const weight = &c->model->weights[weights[i]];
         weight->data = is_ready ? at : NULL;
@@ -68,24 +68,24 @@ static void point(weir_expert_cache *c, int32_t slot, bool is_ready)
     }
 }
 
-static void use(weir_expert_cache *c, int32_t slot)
+static void use(weir_expert_cache *c, int32_t entry)
 {
-    weir_expert_unlink(c, slot);
-    c->slots[slot].is_used = true;
-    c->slots[slot].step = c->step;
+    weir_expert_unlink(c, entry);
+    c->entries[entry].is_used = true;
+    c->entries[entry].step = c->step;
 }
 
-/* Empties the slot that was used least recently, for the step. With the lock. */
+/* Empties the entry that was used least recently, for the step. With the lock. */
 static int32_t evict(weir_expert_cache *c)
 {
-    const int32_t slot = c->oldest;
-    expert_slot *const s = &c->slots[slot];
-    use(c, slot);
-    if (s->unit < 0) return slot;
-    point(c, slot, false);
-    c->slot_of[s->unit] = -1;
+    const int32_t entry = c->oldest;
+    expert_entry *const s = &c->entries[entry];
+    use(c, entry);
+    if (s->unit < 0) return entry;
+    point(c, entry, false);
+    c->entry_of[s->unit] = -1;
     s->unit = -1;
-    return slot;
+    return entry;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ static int32_t evict(weir_expert_cache *c)
 static int rank_of(const weir_expert_cache *c, int32_t expert)
 {
     const int64_t unit = weir_expert_unit(c, c->layer, expert);
-    if (c->slot_of[unit] >= 0) return 0;
+    if (c->entry_of[unit] >= 0) return 0;
     const int32_t read = c->read_of[unit];
     return read < 0 ? 3 : c->reads[read].state == READ_BEGUN ? 2 : 1;
 }
@@ -101,8 +101,8 @@ static int rank_of(const weir_expert_cache *c, int32_t expert)
 /* The step wants what is in memory or read. With the lock. */
 static void adopt(weir_expert_cache *c, int32_t unit)
 {
-    if (c->slot_of[unit] >= 0) {
-        use(c, c->slot_of[unit]);
+    if (c->entry_of[unit] >= 0) {
+        use(c, c->entry_of[unit]);
         return;
     }
     expert_read *const r = &c->reads[c->read_of[unit]];
@@ -139,21 +139,21 @@ void weir_expert_cache_begin(weir_expert_cache *c, int64_t layer, int32_t *exper
 }
 
 /* Packs an expert that was read, and frees its buffer for the next. With the lock, which it gives
- * away meanwhile: the read is the step's, and slots are the engine thread's. */
+ * away meanwhile: the read is the step's, and entries are the engine thread's. */
 static weir_status pack(weir_expert_cache *c, int32_t unit, weir_error *error)
 {
-    const int32_t read = c->read_of[unit], slot = evict(c);
+    const int32_t read = c->read_of[unit], entry = evict(c);
     (void)pthread_mutex_unlock(&c->lock);
-    const weir_status status = weir_expert_pack(c, &c->reads[read], slot, error);
+    const weir_status status = weir_expert_pack(c, &c->reads[read], entry, error);
     (void)pthread_mutex_lock(&c->lock);
     if (status != WEIR_OK) {
-        c->slots[slot].is_used = false;
-        weir_expert_link(c, slot);
+        c->entries[entry].is_used = false;
+        weir_expert_link(c, entry);
         return status;
     }
-    c->slots[slot].unit = unit;
-    c->slot_of[unit] = slot;
-    point(c, slot, true);
+    c->entries[entry].unit = unit;
+    c->entry_of[unit] = entry;
+    point(c, entry, true);
     weir_expert_forget(c, read);
     if (c->n_placed < c->n_wanted)
         weir_expert_place(c);
@@ -182,11 +182,11 @@ static bool wait_for(weir_expert_cache *c, int32_t unit)
 }
 
 /* Makes an expert of the step be in memory; waits for the first (n_taken 0). False: it cannot be
- * read, or is no first one and not read yet, or has no slot yet. With the lock. */
+ * read, or is no first one and not read yet, or has no entry yet. With the lock. */
 static bool make_ready(weir_expert_cache *c, int32_t unit, weir_error *error)
 {
     const bool is_first = c->n_taken == 0;
-    if (c->slot_of[unit] >= 0) return true;
+    if (c->entry_of[unit] >= 0) return true;
     const bool is_there = is_first ? wait_for(c, unit) : is_read(c, unit);
     if (is_there && c->reads[c->read_of[unit]].state == READ_DONE) {
         WEIR_ASSERT(!is_first || c->n_listed > 0);
@@ -214,11 +214,11 @@ weir_status weir_expert_cache_take(weir_expert_cache *c, int32_t *n)
 static void release(weir_expert_cache *c, int32_t first, int32_t end)
 {
     for (int32_t i = first; i < end; i++) {
-        const int32_t unit = unit_of(c, i), slot = c->slot_of[unit];
+        const int32_t unit = unit_of(c, i), entry = c->entry_of[unit];
         if (c->read_of[unit] >= 0) weir_expert_unwant(c, c->read_of[unit]);
-        if (slot < 0) continue;
-        c->slots[slot].is_used = false;
-        weir_expert_link(c, slot);
+        if (entry < 0) continue;
+        c->entries[entry].is_used = false;
+        weir_expert_link(c, entry);
     }
 }
 
@@ -246,10 +246,11 @@ static void order_step(weir_expert_cache *c)
 {
     const int64_t first = c->first_unit[c->layer];
     for (int64_t i = 0; i < c->model->shape.n_experts; i++) {
-        const int32_t slot = c->slot_of[first + i];
-        if (slot < 0 || c->slots[slot].step != c->step || !c->slots[slot].is_listed) continue;
-        weir_expert_unlink(c, slot);
-        link_newest(c, slot);
+        const int32_t entry = c->entry_of[first + i];
+        if (entry < 0 || c->entries[entry].step != c->step || !c->entries[entry].is_listed)
+            continue;
+        weir_expert_unlink(c, entry);
+        link_newest(c, entry);
     }
 }
 
@@ -274,13 +275,13 @@ void weir_expert_cache_prefetch(
     c->ahead_layer = layer;
     for (int32_t i = 0; i < n; i++) {
         const int64_t unit = weir_expert_unit(c, layer, experts[i]);
-        const int32_t slot = c->slot_of[unit], read = c->read_of[unit];
+        const int32_t entry = c->entry_of[unit], read = c->read_of[unit];
         if (read >= 0) c->reads[read].number = c->n_begun++;
-        if (slot < 0 && read < 0 && c->n_ahead < WEIR_EXPERTS_AHEAD)
+        if (entry < 0 && read < 0 && c->n_ahead < WEIR_EXPERTS_AHEAD)
             c->ahead[c->n_ahead++] = (int32_t)unit;
-        if (slot < 0 || !c->slots[slot].is_listed) continue;
-        weir_expert_unlink(c, slot);
-        link_newest(c, slot);
+        if (entry < 0 || !c->entries[entry].is_listed) continue;
+        weir_expert_unlink(c, entry);
+        link_newest(c, entry);
     }
     if (c->n_ahead > 0) (void)pthread_cond_broadcast(&c->work);
     (void)pthread_mutex_unlock(&c->lock);

@@ -70,10 +70,10 @@ void weir_expert_stack_use(weir_expert_stack *s, int64_t layer, const int32_t *e
     s->last_layer = layer;
 }
 
-double weir_expert_stack_hits(const weir_expert_stack *stack, int64_t n_slots)
+double weir_expert_stack_hits(const weir_expert_stack *stack, int64_t n_entries)
 {
     int64_t hits = 0;
-    for (int64_t i = 0; i < n_slots && i < stack->n_recent; i++) hits += stack->at[i];
+    for (int64_t i = 0; i < n_entries && i < stack->n_recent; i++) hits += stack->at[i];
     return stack->n_uses > 0 ? (double)hits / (double)stack->n_uses : 0.0;
 }
 
@@ -202,14 +202,14 @@ weir_status weir_expert_trace_read(
 
 /* ---- what it says ---------------------------------------------------------------------------- */
 static weir_status print_row(
-    weir_buffer *out, const weir_expert_stack *s, int64_t n_slots, const char *note
+    weir_buffer *out, const weir_expert_stack *s, int64_t n_entries, const char *note
 )
 {
-    const double bytes = (double)s->head.expert_bytes, hits = weir_expert_stack_hits(s, n_slots),
+    const double bytes = (double)s->head.expert_bytes, hits = weir_expert_stack_hits(s, n_entries),
                  missed = (1.0 - hits) * (double)s->n_uses / (double)s->n_passes;
     return weir_buffer_format(
-        out, "%7" PRId64 "  %8.3f  %7.1f %%  %10.2f%s\n", n_slots,
-        (double)n_slots * bytes / (1024.0 * 1024.0 * 1024.0), 100.0 * hits,
+        out, "%7" PRId64 "  %8.3f  %7.1f %%  %10.2f%s\n", n_entries,
+        (double)n_entries * bytes / (1024.0 * 1024.0 * 1024.0), 100.0 * hits,
         missed * bytes / (1024.0 * 1024.0), note
     );
 }

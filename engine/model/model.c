@@ -380,7 +380,7 @@ void weir_model_watch_experts(weir_model *model, const weir_expert_watch *watch)
 weir_expert_sizes weir_model_expert_sizes(const weir_model *model)
 {
     return (weir_expert_sizes){ .n_experts = model->expert_plan.n_experts,
-                                .slot_bytes = model->expert_plan.slot_bytes };
+                                .entry_bytes = model->expert_plan.entry_bytes };
 }
 
 void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out)
@@ -389,8 +389,8 @@ void weir_model_expert_stats(const weir_model *model, weir_expert_stats *out)
     *out = (weir_expert_stats){ 0 };
     if (plan->bytes > 0)
         *out = (weir_expert_stats){ .n_experts = plan->n_experts,
-                                    .n_slots = plan->n_slots,
-                                    .slot_bytes = (int64_t)plan->slot_bytes };
+                                    .n_entries = plan->n_entries,
+                                    .entry_bytes = (int64_t)plan->entry_bytes };
     if (model->experts != NULL) weir_expert_cache_stats(model->experts, out);
 }
 

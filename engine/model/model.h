@@ -132,7 +132,7 @@ size_t weir_model_decode_bytes(const weir_model *model);
 void weir_model_watch_experts(weir_model *model, const weir_expert_watch *watch);
 typedef struct weir_expert_sizes {
     int64_t n_experts; /* of all layers; 0: the model has none */
-    size_t slot_bytes; /* of the largest */
+    size_t entry_bytes; /* of the largest */
 } weir_expert_sizes;
 weir_expert_sizes weir_model_expert_sizes(const weir_model *model);
 /* Any thread. */

@@ -63,7 +63,7 @@ typedef struct weir_expert_array {
 
 /* What a cache of experts takes (expert_cache.h). */
 typedef struct weir_expert_plan {
-    size_t slot_bytes; /* of the largest expert */
+    size_t entry_bytes; /* of the largest expert */
     /* Of a buffer: an expert as it lies in the file; and of one gathered matrix, 0: none is. */
     size_t read_bytes, gathered_bytes;
     int64_t timeout_ns; /* of a request to the disk */
@@ -72,7 +72,7 @@ typedef struct weir_expert_plan {
     size_t all_bytes; /* of all experts, packed */
     size_t bytes; /* of the cache; 0: there is none, experts are weights like others */
     int64_t n_experts; /* of all layers */
-    int32_t n_slots, n_reads, n_pins; /* n_reads: buffers; n_pins: pinned, at most */
+    int32_t n_entries, n_reads, n_pins; /* n_reads: buffers; n_pins: pinned, at most */
 } weir_expert_plan;
 
 typedef struct layer {

@@ -66,9 +66,9 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     weir_expert_stats experts;
     weir_model_expert_stats(model, &experts);
     facts->n_experts = weir_model_expert_sizes(model).n_experts;
-    facts->n_experts_here = experts.n_slots;
+    facts->n_experts_here = experts.n_entries;
     facts->n_layer_experts = shape->n_experts;
-    facts->expert_bytes = (int64_t)weir_model_expert_sizes(model).slot_bytes;
+    facts->expert_bytes = (int64_t)weir_model_expert_sizes(model).entry_bytes;
     facts->recurrent_bytes = (int64_t)weir_model_recurrent_bytes(model);
     facts->trained_context = (int32_t)shape->context;
     facts->n_layers = (int32_t)shape->n_layers;

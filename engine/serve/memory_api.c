@@ -123,12 +123,12 @@ static void write_experts(
     weir_json_out *json, const weir_service *service, const weir_expert_stats *experts
 )
 {
-    if (experts->n_slots == 0) return;
+    if (experts->n_entries == 0) return;
     weir_json_key(json, "experts");
     weir_json_open(json, '{');
     weir_json_put_integer(json, "total", experts->n_experts);
-    weir_json_put_integer(json, "in_memory", experts->n_slots);
-    weir_json_put_integer(json, "bytes", experts->n_slots * experts->slot_bytes);
+    weir_json_put_integer(json, "in_memory", experts->n_entries);
+    weir_json_put_integer(json, "bytes", experts->n_entries * experts->entry_bytes);
     weir_json_put_integer(json, "read_errors", experts->errors);
     weir_json_put_integer(json, "waits", experts->waits);
     weir_json_put_number(json, "wait_seconds", (double)experts->wait_ns / 1e9);

@@ -204,7 +204,8 @@ static weir_status write_experts(const writer *w, const weir_expert_stats *exper
 {
     const metric metrics[] = {
         { "experts", "gauge", "Experts of all layers.", (double)experts->n_experts },
-        { "experts_in_memory", "gauge", "Of these, the most in memory.", (double)experts->n_slots },
+        { "experts_in_memory", "gauge", "Of these, the most in memory.",
+          (double)experts->n_entries },
         { "expert_read_errors_total", "counter", "Experts that could not be read.",
           (double)experts->errors },
         { "expert_waits_total", "counter", "Times that a step waited for experts.",
@@ -371,7 +372,7 @@ static weir_status write_own(
 {
     WEIR_TRY(write_kv(w, stats, facts));
     if (facts->kv_window > 0) WEIR_TRY(write_windows(w, stats, facts));
-    if (stats->experts.n_slots > 0) WEIR_TRY(write_experts(w, &stats->experts));
+    if (stats->experts.n_entries > 0) WEIR_TRY(write_experts(w, &stats->experts));
     WEIR_TRY(write_cached(w, stats));
     WEIR_TRY(write_saved(w, stats));
     return write_work(w, m, stats);

@@ -60,7 +60,7 @@ static void run_metrics(weir_exchange *x)
         &text, &server->metrics, &stats, facts, &state, server->options.model_name,
         server->options.metrics_vllm
     );
-    if (status == WEIR_OK && stats.experts.n_slots > 0)
+    if (status == WEIR_OK && stats.experts.n_entries > 0)
         status = weir_metrics_write_layers(
             &text, server->options.service, weir_service_expert_counts, facts->n_layers,
             server->options.model_name

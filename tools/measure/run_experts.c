@@ -70,7 +70,7 @@ static weir_status measure(
     const weir_expert_trace_head head = { .n_layers = weir_model_shape(model)->n_layers,
                                           .n_experts = weir_model_shape(model)->n_experts,
                                           .n_total = sizes.n_experts,
-                                          .expert_bytes = (int64_t)sizes.slot_bytes };
+                                          .expert_bytes = (int64_t)sizes.entry_bytes };
     if (sizes.n_experts == 0)
         return weir_error_set(error, WEIR_EUNSUPPORTED, "this model has no experts");
     WEIR_TRY(weir_expert_stack_open(&r->stack, &head, error));
@@ -91,25 +91,25 @@ static weir_status measure(
 static weir_status print_cache(weir_buffer *out, const weir_expert_stats *stats, bool json)
 {
     const double uses = (double)(stats->all.hits + stats->all.misses);
-    if (stats->n_slots == 0) return WEIR_OK;
+    if (stats->n_entries == 0) return WEIR_OK;
     return weir_buffer_format(
         out,
         json ? ", \"cache\": {\"experts\": %" PRId64 ", \"hits\": %.9f, \"prefetch_used\": %" PRId64
                "}"
              : "\nin this run, with %" PRId64
                " experts in memory, %.9f of all uses were hits, %" PRId64 " of them read ahead\n",
-        stats->n_slots, (double)stats->all.hits / uses, stats->all.prefetch_used
+        stats->n_entries, (double)stats->all.hits / uses, stats->all.prefetch_used
     );
 }
 
 static weir_status print(weir_buffer *out, const run *r, const weir_expert_stats *stats, bool json)
 {
     if (!json) {
-        WEIR_TRY(weir_expert_stack_print(out, &r->stack, stats->n_slots));
+        WEIR_TRY(weir_expert_stack_print(out, &r->stack, stats->n_entries));
         return print_cache(out, stats, json);
     }
     WEIR_TRY(weir_buffer_text(out, "{"));
-    WEIR_TRY(weir_expert_stack_print_json(out, &r->stack, stats->n_slots));
+    WEIR_TRY(weir_expert_stack_print_json(out, &r->stack, stats->n_entries));
     WEIR_TRY(print_cache(out, stats, json));
     return weir_buffer_text(out, "}\n");
 }

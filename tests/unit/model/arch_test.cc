@@ -162,14 +162,14 @@ TEST(Arch, AnotherActivationIsRefused)
     }
 }
 
-/* Every slot of qwen3 is one that the blocks need: `optional` and a name for the other container
- * alone must not leave it empty. */
+/* Every parameter of qwen3 is one that the blocks need: `optional` and a name for the other
+ * container alone must not leave it empty. */
 TEST(Arch, WhatABlockNeedsIsNeverOptional)
 {
     static const char *const containers[][2] = { { "hf", "qwen3-untied" },
                                                  { "gguf", "qwen3/qwen3-bf16.gguf" } };
     Engine engine;
-    int n_slots = 0;
+    int n_parameters = 0;
     for (const auto &[container, model] : containers) {
         const Folder folder;
         const std::string shipped = read_file("configs/arch/qwen3.toml"),
@@ -179,28 +179,29 @@ TEST(Arch, WhatABlockNeedsIsNeverOptional)
         std::filesystem::create_directories(folder / "archs");
         for (std::sregex_iterator entry(tensors.begin(), tensors.end(), line), end; entry != end;
              ++entry) {
-            const std::string slot = "\"" + entry->str(1) + "\"", gguf = "gguf = " + entry->str(2),
-                              hf = "hf = " + entry->str(3), fused = entry->str(4);
+            const std::string parameter = "\"" + entry->str(1) + "\"",
+                              gguf = "gguf = " + entry->str(2), hf = "hf = " + entry->str(3),
+                              fused = entry->str(4);
             const std::string nowhere = std::string(container) + " = \"nowhere.{i}\"";
             const std::string entries[] = {
-                slot + " = { " + nowhere + fused + ", optional = true }",
-                slot + " = { " + (std::string(container) == "hf" ? gguf : hf) + fused +
+                parameter + " = { " + nowhere + fused + ", optional = true }",
+                parameter + " = { " + (std::string(container) == "hf" ? gguf : hf) + fused +
                     ", optional = true }",
-                slot + " = { " + (std::string(container) == "hf" ? gguf : hf) + fused + " }"
+                parameter + " = { " + (std::string(container) == "hf" ? gguf : hf) + fused + " }"
             };
-            n_slots++;
+            n_parameters++;
             for (const std::string &changed : entries) {
                 write_file(folder / "archs/qwen3.toml", with(shipped, entry->str(), changed));
                 EXPECT_EQ(
                     engine.plan(golden(model), { "model.arch_dir=" + (folder / "archs") }),
                     WEIR_EMISMATCH
                 ) << changed;
-                EXPECT_SAYS(engine.text(), slot);
+                EXPECT_SAYS(engine.text(), parameter);
                 EXPECT_SAYS(engine.text(), "qwen3.toml");
             }
         }
     }
-    EXPECT_EQ(n_slots, 2 * 14);
+    EXPECT_EQ(n_parameters, 2 * 14);
 }
 
 TEST(Arch, OrTakesTheOtherSlotsTensor)

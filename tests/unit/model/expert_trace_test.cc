@@ -49,7 +49,7 @@ std::vector<Use> uses()
 }
 
 /* The share of hits of a cache that evicts what was used least recently. */
-double simulate(const std::vector<Use> &all, size_t n_slots)
+double simulate(const std::vector<Use> &all, size_t n_entries)
 {
     std::vector<int64_t> here; /* the oldest first */
     int64_t hits = 0, n = 0;
@@ -61,7 +61,7 @@ double simulate(const std::vector<Use> &all, size_t n_slots)
             here.erase(std::remove(here.begin(), here.end(), number), here.end());
             here.push_back(number);
         }
-        while (here.size() > n_slots) here.erase(here.begin());
+        while (here.size() > n_entries) here.erase(here.begin());
         n += static_cast<int64_t>(use.experts.size());
     }
     return static_cast<double>(hits) / static_cast<double>(n);

@@ -35,14 +35,14 @@ TEST_F(Experts, AnswersHaveTheSameBits)
         SCOPED_TRACE(model);
         start(model, "0B");
         const auto want = run();
-        EXPECT_EQ(seen().n_slots, 0);
+        EXPECT_EQ(seen().n_entries, 0);
         const size_t all = weir_engine_plan_of(engine_)->weights;
         stop();
         const std::string limit = least(model);
         start(model, limit);
         for (int i = 0; i < 3; i++) EXPECT_EQ(run(), want);
-        EXPECT_LT(seen().n_slots, seen().n_experts);
-        EXPECT_GT(seen().all.misses, seen().n_slots);
+        EXPECT_LT(seen().n_entries, seen().n_experts);
+        EXPECT_GT(seen().all.misses, seen().n_entries);
         EXPECT_GT(seen().all.bytes_read, 0);
         EXPECT_EQ(seen().errors, 0);
         const size_t weights = weir_engine_plan_of(engine_)->weights;
@@ -65,12 +65,12 @@ TEST_F(Experts, ManySlotsAreHits)
     start(model, std::to_string(limit) + "B");
     disk.is_short = true;
     EXPECT_EQ(run(), want);
-    const int64_t slots = seen().n_slots, misses = seen().all.misses;
-    EXPECT_GT(slots, 2);
-    EXPECT_GE(misses, slots);
+    const int64_t entries = seen().n_entries, misses = seen().all.misses;
+    EXPECT_GT(entries, 2);
+    EXPECT_GE(misses, entries);
     EXPECT_EQ(run(), want);
     EXPECT_GT(seen().all.hits, 0);
-    EXPECT_LE(seen().n_slots * seen().slot_bytes, limit);
+    EXPECT_LE(seen().n_entries * seen().entry_bytes, limit);
 }
 
 // Layers take longer than reads. Without reading ahead every read is waited for.
@@ -117,7 +117,7 @@ TEST_F(Experts, DirectReadsAreAligned)
             model, "200KiB",
             { direct ? "memory.expert_reads=direct" : "memory.expert_reads=cached" }
         );
-        ASSERT_GT(seen().n_slots, 0);
+        ASSERT_GT(seen().n_entries, 0);
         disk.n_unaligned = disk.n_reads = 0;
         EXPECT_EQ(run(), want);
         EXPECT_EQ(seen().is_direct, direct);
@@ -137,7 +137,7 @@ TEST_F(Experts, RefusedDirectReads)
     disk.refuses_direct = true;
     /* No memory is left for the page cache. */
     start(model, "200KiB", { "memory.host=64TiB" });
-    ASSERT_GT(seen().n_slots, 0);
+    ASSERT_GT(seen().n_entries, 0);
     EXPECT_EQ(run(), want);
     EXPECT_FALSE(seen().is_direct);
     stop();
@@ -184,7 +184,7 @@ TEST_F(Experts, PinnedExpertsStay)
         const weir_expert_stats s = seen();
         misses[pins] = s.all.misses - before;
         EXPECT_EQ(s.all.pinned > 0, pins);
-        EXPECT_LE(s.all.pinned * 2, s.n_slots);
+        EXPECT_LE(s.all.pinned * 2, s.n_entries);
         weir_expert_counts sum = {};
         for (int64_t i = 0; i < weir_model_shape(weir_engine_model(engine_))->n_layers; i++) {
             weir_expert_counts layer;

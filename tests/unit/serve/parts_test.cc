@@ -108,7 +108,7 @@ TEST(Metrics, OfExpertsOfAllLayersAndOfEach)
     const weir_ledger_state memory = {};
     weir_service_stats stats = {};
     weir_buffer out = {};
-    stats.experts.n_slots = 9;
+    stats.experts.n_entries = 9;
     stats.experts.all = expert_counts;
     EXPECT_EQ(WEIR_OK, weir_metrics_write(&out, &metrics, &stats, &facts, &memory, "m", false));
     EXPECT_EQ(WEIR_OK, weir_metrics_write_layers(&out, nullptr, counts_of_layer, 4, "m"));
