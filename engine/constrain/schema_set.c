@@ -234,7 +234,7 @@ typedef struct expansion {
 } expansion;
 
 /* Visits the leaves of a flattened set whose choices before `choice` are made. The depth is that of
- * anyOf in each other and beside each other. */
+ * anyOf in each other and next to each other. */
 static void expand(weir_schema *s, expansion *e, const weir_schema_leaf *leaf, uint32_t choice)
 {
     /* Combinations that never hold are no leaves, but may be 2^200. */

@@ -147,7 +147,7 @@ bool weir_bind_find_scales(binder *b, const wanted *w, int64_t expert, const wei
     return name == NULL || *out != NULL;
 }
 
-/* The scale of activations in FP8, PREFIX.activation_scale beside PREFIX.weight, is not needed. */
+/* The scale of activations in FP8, PREFIX.activation_scale next to PREFIX.weight, is not needed. */
 static void skip_activation_scale(binder *b, const weir_tensor *codes)
 {
     const weir_tensor_directory *const directory = weir_model_directory_of(b->model, codes);
