@@ -55,6 +55,99 @@ double median(std::vector<double> values)
     return values[values.size() / 2];
 }
 
+/* A session with random pages, in memory and in a file. */
+class Session {
+  public:
+    Session(const char *path, int32_t n_tokens)
+        : path_(path), tokens_(static_cast<size_t>(n_tokens), 7)
+    {
+        weir_kv_number_heads(geometry_.data(), kLayers);
+        spec_.n_layers = kLayers, spec_.geometry = geometry_.data();
+        spec_.formats = formats_.data();
+        id_.n_layers = kLayers, id_.n_heads = kHeads, id_.geometry = geometry_.data();
+        id_.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec_));
+        id_.state_bytes = kState;
+        strcpy(id_.format, "f16");
+        strcpy(id_.policy, "full:0");
+        id_.numerics = { "v3", "cpu", "fast", "none", "none", false };
+        n_blocks_ = (tokens_.size() + 63) / 64;
+        table_.resize(n_blocks_ * kHeads);
+        pool_ = fresh(pool_bytes());
+        point();
+        for (size_t i = 0; i < pool_bytes(); i += 8)
+            *reinterpret_cast<uint64_t *>(pool_ + i) = i * 0x9e3779b97f4a7c15u;
+    }
+    ~Session() { (void)munmap(pool_, pool_bytes()); }
+    Session(const Session &) = delete;
+    Session &operator=(const Session &) = delete;
+
+    /* GB/s. */
+    weir_status write(double *speed)
+    {
+        const int32_t n = static_cast<int32_t>(tokens_.size());
+        weir_prefix_snapshot marks[2] = { { n / 2, state_.data() }, { n, state_.data() } };
+        weir_session_content content = {};
+        content.tokens = tokens_.data(), content.n_tokens = n, content.n_states = 2;
+        content.salt = WEIR_PREFIX_NO_SALT, content.pages = table_.data();
+        content.page_stride = static_cast<int64_t>(n_blocks_), content.spec = &spec_;
+        content.states = marks;
+        const int64_t start = weir_clock_ns();
+        const weir_status status = weir_session_write(path_, &id_, &content, &bytes_, &error_);
+        *speed = speed_since(start);
+        return status;
+    }
+    weir_status restore(double *speed)
+    {
+        float *const states[2] = { state_.data(), state_.data() };
+        (void)munmap(pool_, pool_bytes());
+        pool_ = fresh(pool_bytes());
+        point();
+        forget(path_);
+        weir_session_reader *reader = nullptr;
+        const int64_t start = weir_clock_ns();
+        weir_status status = weir_session_open(&reader, path_, &error_);
+        if (status == WEIR_OK)
+            status = weir_session_read_tokens(reader, tokens_.data(), 1000, &error_);
+        if (status == WEIR_OK) status = weir_session_read_states(reader, states, &error_);
+        if (status == WEIR_OK)
+            status = weir_session_read_pages(
+                reader, table_.data(), static_cast<int64_t>(n_blocks_), &spec_, &error_
+            );
+        *speed = speed_since(start);
+        weir_session_close(reader);
+        return status;
+    }
+    size_t bytes() const { return bytes_; }
+    const char *problem() const { return error_.text; }
+
+  private:
+    enum { kLayers = 6, kHeads = 12, kState = 19 << 20 };
+    size_t pool_bytes() const { return table_.size() * weir_kv_page_bytes(&spec_, 0); }
+    void point()
+    {
+        for (size_t i = 0; i < table_.size(); i++)
+            table_[i] = pool_ + i * weir_kv_page_bytes(&spec_, 0);
+    }
+    double speed_since(int64_t start) const
+    {
+        return static_cast<double>(bytes_) / static_cast<double>(weir_clock_ns() - start);
+    }
+
+    const char *path_;
+    std::vector<weir_kv_geometry> geometry_ =
+        std::vector<weir_kv_geometry>(kLayers, { 2, 256, 256, 0, 0, false });
+    std::vector<weir_kv_pair> formats_ =
+        std::vector<weir_kv_pair>(kLayers, { WEIR_KV_F16, WEIR_KV_F16 });
+    std::vector<int32_t> tokens_;
+    std::vector<float> state_ = std::vector<float>(kState / 4, 1.0f);
+    std::vector<void *> table_;
+    size_t n_blocks_ = 0, bytes_ = 0;
+    char *pool_ = nullptr;
+    weir_session_identity id_ = {};
+    weir_kv_spec spec_ = {};
+    weir_error error_ = {};
+};
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -62,85 +155,24 @@ int main(int argc, char **argv)
     if (argc < 2) return 2;
     const char *const path = argv[1];
     const int32_t n_tokens = argc > 2 ? atoi(argv[2]) : 100000;
-    weir_session_identity id = {};
-    std::vector<weir_kv_geometry> geometry(6, { 2, 256, 256, 0, 0, false });
-    weir_kv_number_heads(geometry.data(), 6);
-    id.n_layers = 6, id.n_heads = 12, id.geometry = geometry.data();
-    const std::vector<weir_kv_pair> formats(6, { WEIR_KV_F16, WEIR_KV_F16 });
-    weir_kv_spec spec = {};
-    spec.n_layers = 6, spec.geometry = geometry.data(), spec.formats = formats.data();
-    id.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec)), id.state_bytes = 19 << 20;
-    strcpy(id.format, "f16");
-    strcpy(id.policy, "full:0");
-    id.numerics = { "v3", "cpu", "fast", "none", "none", false };
-    const size_t blocks = (static_cast<size_t>(n_tokens) + 63) / 64, n_pages = blocks * 12,
-                 page = weir_kv_page_bytes(&spec, 0);
-    std::vector<int32_t> tokens(static_cast<size_t>(n_tokens), 7);
-    std::vector<void *> table(n_pages);
-    std::vector<float> state(static_cast<size_t>(id.state_bytes) / 4, 1.0f);
-    char *pool = fresh(n_pages * page);
-    for (size_t i = 0; i < n_pages; i++) table[i] = pool + i * page;
-    for (size_t i = 0; i < n_pages * page; i += 8)
-        *reinterpret_cast<uint64_t *>(pool + i) = i * 0x9e3779b97f4a7c15u;
-    weir_prefix_snapshot marks[2] = { { n_tokens / 2, state.data() }, { n_tokens, state.data() } };
-    weir_session_content content = { tokens.data(),
-                                     n_tokens,
-                                     2,
-                                     WEIR_PREFIX_NO_SALT,
-                                     table.data(),
-                                     static_cast<int64_t>(blocks),
-                                     &spec,
-                                     {},
-                                     nullptr,
-                                     marks,
-                                     nullptr,
-                                     nullptr,
-                                     false,
-                                     {},
-                                     nullptr,
-                                     nullptr };
-    weir_error error = {};
-    size_t bytes = 0;
-    const int64_t start = weir_clock_ns();
-    if (weir_session_write(path, &id, &content, &bytes, &error) != WEIR_OK) {
-        (void)fprintf(stderr, "%s\n", error.text);
-        return 1;
-    }
-    const double write_speed =
-        static_cast<double>(bytes) / static_cast<double>(weir_clock_ns() - start);
-    std::vector<double> plain, restore;
-    float *const states[2] = { state.data(), state.data() };
-    for (int i = 0; i < 5; i++) {
+    Session session(path, n_tokens);
+    std::vector<double> plain, restored(5);
+    double written = 0;
+    weir_status status = session.write(&written);
+    for (size_t i = 0; i < restored.size() && status == WEIR_OK; i++) {
         plain.push_back(plain_read(path));
-        (void)munmap(pool, n_pages * page);
-        pool = fresh(n_pages * page);
-        for (size_t k = 0; k < n_pages; k++) table[k] = pool + k * page;
-        forget(path);
-        weir_session_reader *reader = nullptr;
-        const int64_t begin = weir_clock_ns();
-        weir_status status = weir_session_open(&reader, path, &error);
-        if (status == WEIR_OK)
-            status = weir_session_read_tokens(reader, tokens.data(), 1000, &error);
-        if (status == WEIR_OK) status = weir_session_read_states(reader, states, &error);
-        if (status == WEIR_OK)
-            status = weir_session_read_pages(
-                reader, table.data(), static_cast<int64_t>(blocks), &spec, &error
-            );
-        restore.push_back(
-            static_cast<double>(bytes) / static_cast<double>(weir_clock_ns() - begin)
-        );
-        weir_session_close(reader);
-        if (status != WEIR_OK) {
-            (void)fprintf(stderr, "%s\n", error.text);
-            return 1;
-        }
+        status = session.restore(&restored[i]);
+    }
+    if (status != WEIR_OK) {
+        (void)fprintf(stderr, "%s\n", session.problem());
+        return 1;
     }
     (void)unlink(path);
     (void)printf(
         "{\"tokens\": %d, \"bytes\": %zu, \"write_gb_s\": %.2f, \"read_gb_s\": %.2f, "
         "\"restore_gb_s\": %.2f, \"ratio\": %.2f}\n",
-        n_tokens, bytes, write_speed, median(plain), median(restore),
-        median(restore) / median(plain)
+        n_tokens, session.bytes(), written, median(plain), median(restored),
+        median(restored) / median(plain)
     );
     return 0;
 }
