@@ -50,11 +50,11 @@ static weir_status plan_cold(
         );
     if ((disk == 0 && host == 0) || weir_kv_pages_for(spec, 1) == 0 || are_all_sinks)
         return WEIR_OK;
-    spec->n_disk_pages = weir_kv_pages_for(spec, 1); /* any number: page sizes are rounded now */
+    spec->pages.n_disk = weir_kv_pages_for(spec, 1); /* any number: page sizes are rounded now */
     WEIR_TRY(count_cold(&n_disk, spec, disk, "memory.disk", shares, error));
     WEIR_TRY(count_cold(&n_host, spec, host, "kv.tiers.host", false, error));
-    spec->n_disk_pages = n_disk;
-    spec->n_host_pages = n_host;
+    spec->pages.n_disk = n_disk;
+    spec->pages.n_host = n_host;
     return WEIR_OK;
 }
 
@@ -253,10 +253,7 @@ static weir_status prepare(
     status = make_plan_with_head(engine, options, spec, error);
     if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
     engine->plan.f32_activations = engine->f32_activations;
-    spec->n_pages = engine->plan.facts.kv_pages;
-    spec->n_disk_pages = engine->plan.facts.kv_disk_pages;
-    spec->n_host_pages = engine->plan.facts.kv_host_pages;
-    spec->n_sink_pages = engine->plan.facts.kv_sink_pages;
+    spec->pages = engine->plan.facts.kv_pages;
     spec->max_rows = spec->windows.max_rows = engine->plan.facts.window;
     spec->windows.n_blocks = engine->plan.facts.n_window_blocks;
     spec->table_bytes = engine->plan.tables;
@@ -344,7 +341,7 @@ static weir_status open_all(
     WEIR_TRY(weir_model_load(engine->model, engine->ledger, options->progress, options->user, error)
     );
     /* A failure is noticed when a file is opened in it. */
-    if (spec.n_disk_pages > 0) (void)mkdir(spec.disk_folder, 0700);
+    if (spec.pages.n_disk > 0) (void)mkdir(spec.disk_folder, 0700);
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = {
         .rows = weir_plan_step_rows(

@@ -34,9 +34,10 @@ static weir_status check_tiers(
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot,
                   rows = parts->config->batch.chunk;
-    const int64_t cold = plan->facts.kv_disk_pages + plan->facts.kv_host_pages;
+    const int64_t cold = plan->facts.kv_pages.n_disk + plan->facts.kv_pages.n_host;
     if (cold == 0) return WEIR_OK;
-    const int64_t blocks = (plan->facts.kv_pages - cold - plan->facts.kv_sink_pages) / per_block;
+    const int64_t blocks =
+        (plan->facts.kv_pages.n - cold - plan->facts.kv_pages.n_sinks) / per_block;
     const int32_t sequences =
         plan->facts.n_slots +
         weir_plan_session_transfers(parts); /* a save under memory pressure can be stopped */
@@ -134,10 +135,10 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
         return weir_plan_too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
     size_t metadata = plan_metadata_bytes(
-        parts, plan->facts.kv_pages, plan->facts.kv_disk_pages + plan->facts.kv_host_pages,
-        plan->facts.kv_sink_pages
+        parts, plan->facts.kv_pages.n, plan->facts.kv_pages.n_disk + plan->facts.kv_pages.n_host,
+        plan->facts.kv_pages.n_sinks
     );
-    plan->n_runs = plan_runs_for(plan, parts, plan->facts.kv_pages, plan->facts.window);
+    plan->n_runs = plan_runs_for(plan, parts, plan->facts.kv_pages.n, plan->facts.window);
     if (weir_kv_pages_for(parts->spec, 1) == 0) metadata += plan_run_bytes(parts, plan->n_runs);
     metadata += plan_cold_state_bytes(plan, parts) + plan_window_metadata_bytes(plan, parts);
     WEIR_TRY(plan_window(plan, parts, true, error));

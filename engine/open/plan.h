@@ -11,7 +11,7 @@ typedef struct weir_plan_parts {
     const weir_model *model;
     int32_t n_valid_vocab; /* ids that the tokenizer has; 0: no tokenizer */
     weir_stream *stream; /* the model's stream */
-    const weir_kv_spec *spec; /* without n_pages and max_rows */
+    const weir_kv_spec *spec; /* without pages.n and max_rows */
     const weir_kv_choice *formats; /* spec->formats was made from these */
     const weir_policies *policies;
     size_t cap, tokenizer, packs, other; /* tokenizer, packs, other: as charged to the ledger */

@@ -37,10 +37,10 @@ size_t plan_metadata_bytes(
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     weir_kv_spec spec = *parts->spec;
-    spec.n_pages = n_pages;
-    spec.n_disk_pages = n_cold; /* their metadata is the same on the host */
-    spec.n_host_pages = 0;
-    spec.n_sink_pages = n_sinks;
+    spec.pages.n = n_pages;
+    spec.pages.n_disk = n_cold; /* their metadata is the same on the host */
+    spec.pages.n_host = 0;
+    spec.pages.n_sinks = n_sinks;
     return (size_t)n_pages * weir_kv_page_metadata_bytes() +
            weir_kv_lower_tier_metadata_bytes(&spec) +
            plan_run_bytes(parts, per_block > 0 ? n_pages / per_block : 0);
@@ -51,14 +51,14 @@ size_t plan_metadata_bytes(
 static int64_t disk_blocks(const weir_plan_parts *parts, size_t budget, int64_t full)
 {
     enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
-    if (parts->spec->n_disk_pages == 0) return 0;
+    if (parts->spec->pages.n_disk == 0) return 0;
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     const size_t metadata =
         plan_metadata_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
     const int64_t kept = (int64_t)(budget / SHARE / metadata),
                   windows = weir_min((int64_t)(budget / SHARE_OF_WINDOWS / metadata), full);
     return weir_min(
-        weir_min(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
+        weir_min(kept > windows ? kept : windows, parts->spec->pages.n_disk / per_block),
         INT32_MAX / 2 / per_block
     );
 }
@@ -91,8 +91,8 @@ static int32_t cold_states(const weir_plan_parts *parts, const weir_prefix_limit
     enum { SHARE = 64, ENTRY_BYTES = 256, LEAST = 1024 };
     const weir_kv_spec *const spec = parts->spec;
     const int64_t per_block = weir_kv_pages_for(spec, 1);
-    if (spec->n_disk_pages == 0 || spec->has_device || limits->n_snapshots == 0) return 0;
-    const int64_t bytes = spec->n_disk_pages / per_block * (int64_t)weir_kv_block_stride(spec),
+    if (spec->pages.n_disk == 0 || spec->has_device || limits->n_snapshots == 0) return 0;
+    const int64_t bytes = spec->pages.n_disk / per_block * (int64_t)weir_kv_block_stride(spec),
                   each = ((int64_t)limits->snapshot_bytes + 4095) / 4096 * 4096,
                   memory = limits->n_snapshots * (int64_t)limits->snapshot_bytes;
     const int64_t most = memory / SHARE / ENTRY_BYTES;
@@ -152,7 +152,7 @@ static int64_t disk_for_windows(const weir_plan_parts *parts)
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1), disk = parts->config->memory.disk;
     if (per_block > 0)
-        return parts->spec->n_disk_pages / per_block * (int64_t)weir_kv_block_stride(parts->spec);
+        return parts->spec->pages.n_disk / per_block * (int64_t)weir_kv_block_stride(parts->spec);
     return disk / (weir_plan_has_sessions(parts->config, parts->with_service) ? 2 : 1);
 }
 
@@ -196,7 +196,7 @@ static void plan_windows(weir_plan *plan, const weir_plan_parts *parts, int64_t 
     spec.max_rows = wanted;
     const size_t block = weir_kv_windows_block_bytes(&spec);
     /* With a disk others run while a step waits for it. */
-    const int64_t n_steps = parts->spec->n_disk_pages > 0 ? 2 : 1,
+    const int64_t n_steps = parts->spec->pages.n_disk > 0 ? 2 : 1,
                   moving = cold_windows(parts, 0) > 0 ? weir_prefix_extra_windows(&spec) : 0,
                   needed = weir_kv_windows_needed(&spec, n_slots, n_others, n_steps) + moving,
                   most = weir_kv_windows_most(&spec);
@@ -323,7 +323,7 @@ static int64_t plan_blocks(
     const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   asked = weir_min(spec->sinks.n_pages, window);
     const int64_t full = (window - asked) * plan->facts.n_slots,
-                  on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
+                  on_host = spec->pages.n_host / (per_block > 0 ? per_block : 1),
                   on_disk = disk_blocks(parts, budget, full), cold = on_host + on_disk;
     const size_t lower_tier_metadata =
         plan_metadata_bytes(parts, cold * per_block, cold * per_block, 0);
@@ -339,20 +339,20 @@ static int64_t plan_blocks(
     const target of = { asked, full + kept, INT32_MAX / per_block - cold };
     const found f = blocks_with_tables(plan, parts, &of, left, (int64_t)metadata, cold);
     const int64_t sinks = sink_blocks(plan, f.n_sinks, f.blocks);
-    plan->facts.kv_disk_pages = on_disk * per_block;
+    plan->facts.kv_pages.n_disk = on_disk * per_block;
     plan->kv_disk = (size_t)on_disk * block;
-    plan->facts.kv_host_pages = on_host * per_block;
-    plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
-    plan->facts.kv_sink_pages = sinks * per_block;
-    plan->facts.kv_pages = (f.blocks + sinks + cold) * per_block;
+    plan->facts.kv_pages.n_host = on_host * per_block;
+    plan->disk_is_limited = on_disk < spec->pages.n_disk / per_block;
+    plan->facts.kv_pages.n_sinks = sinks * per_block;
+    plan->facts.kv_pages.n = (f.blocks + sinks + cold) * per_block;
     plan->kv = plan->kv_unsealed + (size_t)f.blocks * block +
                (size_t)sinks * weir_kv_sink_block_stride(spec);
     plan->kv_rows = (f.blocks + sinks + cold) * WEIR_PAGE_TOKENS;
     plan->tables = plan_table_bytes(plan, parts);
-    plan->page_tables +=
-        plan->tables + plan_metadata_bytes(
-                           parts, plan->facts.kv_pages, cold * per_block, plan->facts.kv_sink_pages
-                       );
+    plan->page_tables += plan->tables + plan_metadata_bytes(
+                                            parts, plan->facts.kv_pages.n, cold * per_block,
+                                            plan->facts.kv_pages.n_sinks
+                                        );
     if (f.n_sinks < asked) return cold > 0 ? 0 : f.n_sinks * WEIR_PAGE_TOKENS;
     return (f.n_sinks + f.blocks + cold) * WEIR_PAGE_TOKENS;
 }
@@ -372,8 +372,7 @@ bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
     plan->kv_unsealed = weir_kv_unsealed_rows_bytes(parts->spec) *
                         (size_t)(plan->facts.n_slots + plan_session_sequences(parts));
     plan->kv = plan->kv_unsealed;
-    plan->facts.kv_pages = plan->facts.kv_disk_pages = plan->facts.kv_host_pages =
-        plan->facts.kv_sink_pages = 0;
+    plan->facts.kv_pages = (weir_kv_pool_pages){ 0 };
     plan->kv_disk = plan->tables = 0;
     plan->kv_host = weir_kv_host_bytes(parts->spec); /* before the shares of what is left */
     if (weir_kv_pages_for(parts->spec, 1) == 0)

@@ -91,7 +91,7 @@ weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error)
                                   : "found free",
         (int)WEIR_SMALLEST_WINDOW, is_device ? "device" : "host",
         plan->facts.sink_tokens > 0 ? " or kv.wide_sinks" : "",
-        !is_device && plan->facts.kv_host_pages > 0 ? " or kv.tiers.host" : ""
+        !is_device && plan->facts.kv_pages.n_host > 0 ? " or kv.tiers.host" : ""
     );
 }
 
@@ -107,7 +107,7 @@ static weir_status print_budget(weir_buffer *out, const char *text, int64_t byte
 static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
 {
     const double mib = 1024.0 * 1024.0;
-    if (plan->facts.kv_disk_pages == 0) return WEIR_OK;
+    if (plan->facts.kv_pages.n_disk == 0) return WEIR_OK;
     WEIR_TRY(weir_buffer_format(
         out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)", "kv on disk",
         (double)plan->kv_disk / mib, (double)plan->disk_cap / mib
@@ -153,20 +153,20 @@ static weir_status note_kv(weir_buffer *out, const weir_plan *plan)
 {
     WEIR_TRY(weir_buffer_format(
         out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages",
-        plan->facts.kv_format, plan->kv_rows, plan->facts.kv_bytes_per_token, plan->facts.kv_pages
+        plan->facts.kv_format, plan->kv_rows, plan->facts.kv_bytes_per_token, plan->facts.kv_pages.n
     ));
-    if (plan->facts.kv_sink_pages > 0)
+    if (plan->facts.kv_pages.n_sinks > 0)
         WEIR_TRY(weir_buffer_format(
             out, ", %" PRId64 " of them for first tokens of %" PRId64 " bytes",
-            plan->facts.kv_sink_pages, plan->facts.kv_bytes_per_sink
+            plan->facts.kv_pages.n_sinks, plan->facts.kv_bytes_per_sink
         ));
     if (plan->kv_unsealed > 0)
         WEIR_TRY(weir_buffer_format(
             out, ", %.1f MiB of unsealed rows", (double)plan->kv_unsealed / (1024.0 * 1024.0)
         ));
-    if (plan->facts.kv_disk_pages == 0) return WEIR_OK;
+    if (plan->facts.kv_pages.n_disk == 0) return WEIR_OK;
     return weir_buffer_format(
-        out, "; %" PRId64 " of these pages on disk", plan->facts.kv_disk_pages
+        out, "; %" PRId64 " of these pages on disk", plan->facts.kv_pages.n_disk
     );
 }
 
@@ -194,9 +194,9 @@ static weir_status note_threads(weir_buffer *out, const weir_plan *plan)
 
 static weir_status note_host(weir_buffer *out, const weir_plan *plan)
 {
-    if (plan->facts.kv_host_pages == 0) return WEIR_OK;
+    if (plan->facts.kv_pages.n_host == 0) return WEIR_OK;
     return weir_buffer_format(
-        out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->facts.kv_host_pages
+        out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->facts.kv_pages.n_host
     );
 }
 
@@ -346,14 +346,14 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         out,
         "}, \"device\": {\"name\": \"%s\", \"cap\": %zu, \"total\": %zu, "
         "\"pages_on_host\": %" PRId64 ", \"why\": ",
-        plan->device, plan->device_cap, weir_plan_device_total(plan), plan->facts.kv_host_pages
+        plan->device, plan->device_cap, weir_plan_device_total(plan), plan->facts.kv_pages.n_host
     ));
     WEIR_TRY(print_text(out, plan->device_why));
     WEIR_TRY(weir_buffer_format(
         out,
         "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64
         ", \"prefetch\": %zu, \"limited_by_metadata\": %s",
-        plan->disk_cap, plan->kv_disk, plan->facts.kv_disk_pages, plan->prefetch,
+        plan->disk_cap, plan->kv_disk, plan->facts.kv_pages.n_disk, plan->prefetch,
         plan->disk_is_limited ? "true" : "false"
     ));
     WEIR_TRY(weir_buffer_format(
@@ -364,7 +364,7 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         ", \"bytes_per_sink_token\": %" PRId64 ", ",
         plan->facts.kv_format, plan->facts.k_format, plan->facts.v_format,
         (int)plan->facts.wide_layers, (int)plan->facts.sink_tokens, plan->facts.wide_format,
-        plan->facts.kv_sink_pages, plan->facts.kv_bytes_per_sink
+        plan->facts.kv_pages.n_sinks, plan->facts.kv_bytes_per_sink
     ));
     WEIR_TRY(weir_buffer_format(
         out,
@@ -373,7 +373,7 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         ", \"open_bytes\": %zu, \"table_bytes\": %zu, \"per_request\": %" PRId64
         ", \"per_key\": %" PRId64 ", \"window\": %" PRId64 ", \"window_blocks\": %" PRId64
         ", \"window_bytes_per_sequence\": %" PRId64 "}",
-        plan->facts.kv_pages, plan->facts.kv_page_bytes, plan->kv_rows,
+        plan->facts.kv_pages.n, plan->facts.kv_page_bytes, plan->kv_rows,
         plan->facts.kv_bytes_per_token, plan->kv_unsealed, plan->tables, plan->facts.kv_per_request,
         plan->facts.kv_per_key, plan->facts.kv_window, plan->facts.n_window_blocks,
         plan->facts.kv_window_bytes

@@ -24,9 +24,9 @@ size_t plan_table_bytes(const weir_plan *plan, const weir_plan_parts *parts)
     const plan_tables tables = plan_tables_of(plan, parts);
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     if (per_block == 0) return 0;
-    const int64_t near = plan->facts.kv_pages - plan->facts.kv_disk_pages -
-                         plan->facts.kv_host_pages - plan->facts.kv_sink_pages;
-    const size_t pool = tables.fixed + (size_t)plan->facts.kv_pages * tables.per_page +
+    const int64_t near = plan->facts.kv_pages.n - plan->facts.kv_pages.n_disk -
+                         plan->facts.kv_pages.n_host - plan->facts.kv_pages.n_sinks;
+    const size_t pool = tables.fixed + (size_t)plan->facts.kv_pages.n * tables.per_page +
                         (size_t)(near / per_block) * tables.per_block;
     return tables.all < pool ? tables.all : pool;
 }

@@ -110,8 +110,8 @@ static int64_t pool_rows(const weir_kv_spec *spec)
 {
     const int64_t per_block = weir_kv_pages_for(spec, 1);
     if (per_block == 0) return spec->max_rows;
-    const int64_t sinks = spec->n_sink_pages / per_block,
-                  others = (spec->n_pages - spec->n_sink_pages) / per_block;
+    const int64_t sinks = spec->pages.n_sinks / per_block,
+                  others = (spec->pages.n - spec->pages.n_sinks) / per_block;
     return (sinks < spec->sinks.n_pages ? sinks : spec->sinks.n_pages + others) * WEIR_PAGE_TOKENS;
 }
 

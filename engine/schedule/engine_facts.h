@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/kv/pool/pool_pages.h"
 #include "engine/model/bank_stats.h"
 
 #ifdef __cplusplus
@@ -58,9 +59,7 @@ typedef struct weir_engine_facts {
     int32_t window; /* tokens of one sequence, prompt and answer */
     int32_t n_slots, queue_limit;
     int32_t n_samplers; /* rows that are sampled at the same time, at least 1 */
-    int64_t kv_pages; /* of the pool, cold ones included */
-    /* The most of kv_pages that are on disk; on the host below a device; and that hold sinks. */
-    int64_t kv_disk_pages, kv_host_pages, kv_sink_pages;
+    weir_kv_pool_pages kv_pages;
     /* Limits of a server: bytes of KV that one request may hold, and all requests of one key; 0: no
      * limit. */
     int64_t kv_per_request, kv_per_key;

@@ -404,7 +404,7 @@ void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
     *out = shared->stats;
     out->running = shared->n_running;
     out->waiting = shared->n_queued;
-    out->kv_pages_total = shared->facts->kv_pages;
+    out->kv_pages_total = shared->facts->kv_pages.n;
     pthread_mutex_unlock(&shared->lock);
 }
 

@@ -48,7 +48,7 @@ void weir_service_publish(weir_service *service)
     const weir_kv_pages free = weir_service_free_pages(service);
     const int64_t n_free = free.sinks + weir_kv_pages_others(free);
     const int64_t per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
-    service->stats.kv_pages_used = service->facts->kv_pages - n_free;
+    service->stats.kv_pages_used = service->facts->kv_pages.n - n_free;
     service->stats.kv_sink_pages_free = free.sinks;
     service->stats.kv_bytes_used = service->stats.kv_bytes_total - bytes_of(service, free);
     service->stats.kv_tokens_free = per_block > 0 ? n_free / per_block * WEIR_PAGE_TOKENS : 0;

@@ -47,12 +47,12 @@ static void write_cold(
 {
     weir_json_key(json, "host");
     weir_json_open(json, '{');
-    weir_json_put_integer(json, "pages", facts->kv_host_pages);
+    weir_json_put_integer(json, "pages", facts->kv_pages.n_host);
     weir_json_put_integer(json, "used_pages", stats->kv_host_pages_used);
     weir_json_close(json, '}');
     weir_json_key(json, "disk");
     weir_json_open(json, '{');
-    weir_json_put_integer(json, "pages", facts->kv_disk_pages);
+    weir_json_put_integer(json, "pages", facts->kv_pages.n_disk);
     weir_json_put_integer(json, "used_pages", stats->kv_disk_pages_used);
     weir_json_put_integer(json, "bytes_out", stats->kv_bytes_out);
     weir_json_put_integer(json, "bytes_back", stats->kv_bytes_back);
@@ -97,7 +97,7 @@ static void write_kv(
     weir_json_put_integer(json, "used_bytes", stats->kv_bytes_used);
     weir_json_put_integer(json, "bytes_per_token", facts->kv_bytes_per_token);
     weir_json_put_integer(json, "free_tokens", stats->kv_tokens_free);
-    weir_json_put_integer(json, "sink_pages", facts->kv_sink_pages);
+    weir_json_put_integer(json, "sink_pages", facts->kv_pages.n_sinks);
     weir_json_put_integer(json, "free_sink_pages", stats->kv_sink_pages_free);
     weir_json_put_integer(json, "bytes_per_sink_token", facts->kv_bytes_per_sink);
     weir_json_put_integer(json, "open_bytes_per_sequence", facts->kv_unsealed_bytes);

@@ -150,7 +150,7 @@ static weir_status write_common(
     WEIR_TRY(head(w, "cache_config_info", "gauge", "Size of the KV cache."));
     WEIR_TRY(weir_buffer_format(
         w->out, "%s:cache_config_info{%s,block_size=\"64\",num_gpu_blocks=\"%" PRId64 "\"} 1\n",
-        w->prefix, w->label.data, facts->kv_pages
+        w->prefix, w->label.data, facts->kv_pages.n
     ));
     for (int i = 0; i < WEIR_HISTOGRAM_COUNT; i++)
         WEIR_TRY(write_histogram(w, m, (weir_histogram_name)i));

@@ -40,7 +40,7 @@ static int64_t piece_rows(const weir_sessions *s)
 {
     enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    const int64_t all = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
+    const int64_t all = (spec->pages.n - weir_kv_cold_pages(spec) - spec->pages.n_sinks) /
                         weir_kv_pages_for(spec, 1),
                   least = least_blocks(s),
                   unused = weir_kv_free_blocks(s->service->store) - s->service->n_short - least,

@@ -34,8 +34,8 @@ void write_session(const char *path, const uint64_t model[2])
 {
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
     static const weir_kv_geometry geometry = { 1, 8, 8, 0, 0, false };
-    static const weir_kv_spec spec = { 1,  &geometry, &format, 0,     4096, 0, nullptr,
-                                       {}, 0,         false,   false, 0,    0, {} };
+    static const weir_kv_spec spec = { 1,  &geometry, &format, {}, 4096, nullptr,
+                                       {}, false,     false,   0,  {} };
     weir_session_identity identity = {};
     memcpy(identity.model, model, sizeof identity.model);
     strcpy(identity.format, "f16");

@@ -279,7 +279,7 @@ class Bench {
         out->part_us[WEIR_STEP_FORWARD] -= out->norms_us;
         const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_));
         out->kv_heads = weir_kv_n_heads(spec);
-        out->pool_tokens = spec->n_pages / out->kv_heads * kPageTokens;
+        out->pool_tokens = spec->pages.n / out->kv_heads * kPageTokens;
     }
 
     static constexpr size_t kWarm = 4;

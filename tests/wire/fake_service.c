@@ -411,7 +411,7 @@ weir_status weir_fake_service_open(
                                     .n_parameters = 1,
                                     .weight_bytes = 4,
                                     .kv_page_bytes = 64,
-                                    .kv_pages = 1000 };
+                                    .kv_pages = { .n = 1000 } };
     s->stats.kv_pages_total = 1000;
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);

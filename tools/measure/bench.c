@@ -165,8 +165,8 @@ static weir_status begin_depth(
 const char *weir_bench_cold_tier(const weir_engine *engine)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
-    if (plan->facts.kv_host_pages > 0) return plan->facts.kv_disk_pages > 0 ? "cold" : "host";
-    return plan->facts.kv_disk_pages > 0 ? "disk" : NULL;
+    if (plan->facts.kv_pages.n_host > 0) return plan->facts.kv_pages.n_disk > 0 ? "cold" : "host";
+    return plan->facts.kv_pages.n_disk > 0 ? "disk" : NULL;
 }
 
 /* Bytes read from the lower tier since opening. */

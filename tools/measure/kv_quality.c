@@ -139,9 +139,9 @@ weir_status weir_eval_kv_quality(
     weir_kv_choice_fill(formats, spec.n_layers, choice);
     spec.formats = formats;
     spec.sinks = weir_kv_choice_sinks(choice, spec.n_layers);
-    spec.n_pages = weir_kv_pages_for(&spec, task->window);
-    spec.n_sink_pages = weir_kv_pages_of(&spec, 0, blocks).sinks;
-    spec.n_disk_pages = spec.n_host_pages = 0;
+    spec.pages.n = weir_kv_pages_for(&spec, task->window);
+    spec.pages.n_sinks = weir_kv_pages_of(&spec, 0, blocks).sinks;
+    spec.pages.n_disk = spec.pages.n_host = 0;
     spec.table_bytes = weir_kv_table_bytes(&spec, spec.max_rows);
     const weir_status status = run(&c, engine, task, &spec, error);
     if (status == WEIR_OK) {

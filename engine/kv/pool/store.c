@@ -11,7 +11,7 @@
 static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    const int64_t heads = weir_kv_n_heads(spec), n_others = spec->n_pages - spec->n_sink_pages,
+    const int64_t heads = weir_kv_n_heads(spec), n_others = spec->pages.n - spec->pages.n_sinks,
                   blocks = heads > 0 ? n_others / heads : 0;
     kv_layer_classes classes;
     if (!kv_find_layer_classes(&classes, spec))
@@ -27,19 +27,19 @@ static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
     if (store->n_classes == 1) store->size_classes[0].n = (int32_t)n_others;
     const bool is_whole =
         blocks * heads == n_others &&
-        (heads == 0 || (spec->n_disk_pages % heads == 0 && spec->n_host_pages % heads == 0 &&
-                        spec->n_sink_pages % heads == 0));
+        (heads == 0 || (spec->pages.n_disk % heads == 0 && spec->pages.n_host % heads == 0 &&
+                        spec->pages.n_sinks % heads == 0));
     if (spec->sinks.n_pages > 0 && heads > 0) {
         store->sinks = &store->size_classes[store->n_classes++];
         *store->sinks = (kv_size_class){ .bytes = weir_kv_sink_page_stride(spec),
-                                         .n = (int32_t)spec->n_sink_pages,
+                                         .n = (int32_t)spec->pages.n_sinks,
                                          .per_block = (int32_t)heads };
     }
     if ((store->n_classes > 1 || weir_kv_cold_pages(spec) > 0) && !is_whole)
         return weir_error_set(
             error, WEIR_EINVAL,
             "a KV store of %" PRId64 " pages: no multiple of the %" PRId64 " that 64 tokens take",
-            spec->n_pages, heads
+            spec->pages.n, heads
         );
     for (int32_t i = 1; i < store->n_classes; i++)
         store->size_classes[i].first =
@@ -57,11 +57,11 @@ static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
 {
     const int64_t heads = weir_kv_n_heads(spec),
-                  n = spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages;
+                  n = spec->pages.n - weir_kv_cold_pages(spec) - spec->pages.n_sinks;
     if (heads == 0) return 0;
     return (size_t)(n / heads) * weir_kv_block_stride(spec) +
            (size_t)(n % heads) * weir_kv_page_stride(spec, 0) +
-           (size_t)spec->n_sink_pages * weir_kv_sink_page_stride(spec);
+           (size_t)spec->pages.n_sinks * weir_kv_sink_page_stride(spec);
 }
 
 static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
@@ -75,7 +75,7 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
             return weir_error_set(
                 error, WEIR_EINVAL,
                 "a KV store of %" PRId64 " pages of %zu bytes does not fit in memory",
-                store->spec.n_pages, store->size_classes[i].bytes
+                store->spec.pages.n, store->size_classes[i].bytes
             );
     }
     return WEIR_OK;
@@ -84,7 +84,7 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
 /* Allocates refs, free, owners, kept and dirty as one block, widest element first. */
 static weir_status open_metadata(weir_kv_store *store, weir_error *error)
 {
-    const size_t n = (size_t)store->spec.n_pages;
+    const size_t n = (size_t)store->spec.pages.n;
     WEIR_TRY(weir_ledger_alloc(
         store->ledger, &store->metadata, WEIR_ACCOUNT_PAGE_TABLES,
         n * weir_kv_page_metadata_bytes(), error
@@ -170,21 +170,21 @@ weir_status weir_kv_store_open(
 )
 {
     const bool has_sinks = spec->sinks.n_pages > 0;
-    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 ||
-        spec->n_host_pages < 0 || spec->n_sink_pages < 0 || spec->n_sink_pages > spec->n_pages ||
-        spec->n_disk_pages > spec->n_pages - spec->n_sink_pages ||
-        spec->n_host_pages > spec->n_pages - spec->n_sink_pages - spec->n_disk_pages ||
-        !is_numbered(spec) || (!has_sinks && spec->n_sink_pages > 0) ||
-        (spec->n_host_pages > 0 && !spec->has_device) ||
+    if (spec->pages.n < 0 || spec->pages.n > INT32_MAX || spec->pages.n_disk < 0 ||
+        spec->pages.n_host < 0 || spec->pages.n_sinks < 0 || spec->pages.n_sinks > spec->pages.n ||
+        spec->pages.n_disk > spec->pages.n - spec->pages.n_sinks ||
+        spec->pages.n_host > spec->pages.n - spec->pages.n_sinks - spec->pages.n_disk ||
+        !is_numbered(spec) || (!has_sinks && spec->pages.n_sinks > 0) ||
+        (spec->pages.n_host > 0 && !spec->has_device) ||
         (spec->windows.n_layers > 0 && spec->has_device) ||
         spec->has_device != (weir_ledger_device(ledger) != NULL))
         return weir_error_set(
-            error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages
+            error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->pages.n
         );
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
     *store = (weir_kv_store
-    ){ .spec = *spec, .ledger = ledger, .n_free = spec->n_pages, .first_changed = LAST_CHANGED };
+    ){ .spec = *spec, .ledger = ledger, .n_free = spec->pages.n, .first_changed = LAST_CHANGED };
     store->lookups = &store->n_lookups;
     const weir_status status = open_pool(store, error);
     if (status != WEIR_OK)
@@ -205,7 +205,7 @@ void weir_kv_store_close(weir_kv_store *store)
         weir_ledger_free_device(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
     weir_ledger_free(
         store->ledger, store->metadata, WEIR_ACCOUNT_PAGE_TABLES,
-        (size_t)store->spec.n_pages * weir_kv_page_metadata_bytes()
+        (size_t)store->spec.pages.n * weir_kv_page_metadata_bytes()
     );
     free(store->head_class);
     free(store);

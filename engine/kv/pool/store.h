@@ -34,7 +34,7 @@
  *     sealed page is unsealed only by weir_kv_evict, which recodes a table's own pages. So a
  *     sequence in such a format is cached and continued at multiples of 64 tokens only
  *     (weir_kv_is_paged).
- *   6 At most n_pages less the cold ones are in memory, n_sink_pages of them sinks, and of each
+ *   6 At most pages.n less the cold ones are in memory, n_sinks of them sinks, and of each
  *     class its part, which is checked before a page is allocated or promoted. Free and cold pages
  *     use no memory. A cold block keeps its place in the lower tier as long as one of its pages is
  *     held.
@@ -62,6 +62,7 @@
 
 #include "engine/base/error.h"
 #include "engine/kv/pool/geometry.h"
+#include "engine/kv/pool/pool_pages.h"
 #include "engine/kv/pool/windows.h"
 #include "kernels/abi/kv_format.h"
 #include "offload/ledger.h"
@@ -76,20 +77,14 @@ typedef struct weir_kv_spec {
     const weir_kv_geometry *geometry;
     /* [n_layers], borrowed, must outlive the store; each supports the widths. */
     const weir_kv_pair *formats;
-    /* Pages of the pool; a multiple of weir_kv_pages_for(1) if pages differ in size, or with a
-     * lower tier. */
-    int64_t n_pages;
+    /* pages.n is a multiple of weir_kv_pages_for(1) if pages differ in size, or with a lower
+     * tier. */
+    weir_kv_pool_pages pages;
     int64_t max_rows; /* window: rows of one sequence */
-    /* Most pages of n_pages on disk; whole blocks; 0: there is no disk. */
-    int64_t n_disk_pages;
     const char *disk_folder; /* borrowed while the store is opened */
     weir_kv_sinks sinks; /* of every sequence */
-    int64_t n_sink_pages; /* pages of n_pages for sinks; whole blocks */
     bool evicts; /* tables may be pruned */
     bool has_device; /* the ledger has one */
-    /* Most pages of n_pages on the host below a device, in addition to those on disk; whole
-     * blocks. */
-    int64_t n_host_pages;
     /* Of the entries of all tables, charged when the store opens; 0: those of 64 windows. */
     size_t table_bytes;
     /* Layers with a window whose rows are dropped once no later row reads them; not with a device.
@@ -110,10 +105,10 @@ int64_t weir_kv_most_heads(const weir_kv_spec *spec);
 /* Returns a geometry with the widest rows of K and of V of any layer. */
 weir_kv_geometry weir_kv_widest(const weir_kv_spec *spec);
 
-/* The most pages of n_pages that are not near the kernels; 0: there is no lower tier. */
+/* The most pages that are not near the kernels; 0: there is no lower tier. */
 static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 {
-    return spec->n_disk_pages + spec->n_host_pages;
+    return spec->pages.n_disk + spec->pages.n_host;
 }
 
 typedef struct weir_kv_store weir_kv_store;

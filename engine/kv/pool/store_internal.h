@@ -83,7 +83,7 @@ struct weir_kv_store {
         [WEIR_KV_SIZE_CLASSES + 1]; /* [n_classes], in the order of the layers, the sinks last */
     kv_size_class *sinks; /* NULL: there are none */
     int32_t n_classes;
-    void *metadata; /* [n_pages] of each array below; charged to the ledger */
+    void *metadata; /* [pages.n] of each array below; charged to the ledger */
     int32_t *refs; /* per page */
     int32_t *free; /* stacks of page numbers, one per class */
     /* For the watcher; 0: none. Of a page of a joint block, but for the first: -1 - the number of
@@ -106,13 +106,13 @@ struct weir_kv_store {
      * it is never held over I/O. */
     weir_lower_tier *lower; /* NULL: no policies */
     void *lower_tier_metadata; /* of the arrays below; charged to the ledger */
-    /* [n_pages] block of the lower tier that holds the page; NO_BLOCK: it is free or in memory. */
+    /* [pages.n] block of the lower tier that holds the page; NO_BLOCK: it is free or in memory. */
     int32_t *blocks;
     kv_cold_block *cold; /* [blocks of the lower tier] */
     int32_t unfreed; /* list: no page is held, but a thread was reading; NO_BLOCK: none */
     kv_released released;
     int64_t n_on_host; /* pages in blocks of the host */
-    /* [n_pages] pruned tables that hold the page; NULL: eviction is off. */
+    /* [pages.n] pruned tables that hold the page; NULL: eviction is off. */
     int32_t *pins;
     size_t address_bytes; /* charged */
     void **backing_metadata; /* of a device: all classes' free backing; charged to the ledger */

@@ -64,7 +64,7 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 {
     weir_kv_residency all = store->moved;
     all.pages_in_memory = store->n_resident;
-    all.pages_cold = store->spec.n_pages - store->n_free - store->n_resident +
+    all.pages_cold = store->spec.pages.n - store->n_free - store->n_resident +
                      store->moves.n_coming * weir_kv_n_heads(&store->spec);
     all.pages_on_host = store->n_on_host;
     if (store->lower == NULL) return all;
@@ -78,7 +78,7 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 /* ---- moving ---------------------------------------------------------------------------------- */
 static bool is_on_host(const weir_kv_store *store, int32_t block)
 {
-    return block < kv_blocks_in(&store->spec, store->spec.n_host_pages);
+    return block < kv_blocks_in(&store->spec, store->spec.pages.n_host);
 }
 
 /* The bytes of a page that moves. */

@@ -21,7 +21,7 @@ static bool free_ones_are_free(const weir_kv_store *store)
 /* The first page of each joint block has the counts of the others. */
 static bool joint_ones_have_a_first(const weir_kv_store *store)
 {
-    for (int64_t i = 0; i < store->spec.n_pages; i++) {
+    for (int64_t i = 0; i < store->spec.pages.n; i++) {
         const int32_t first = kv_counted_at(store, (int32_t)i);
         if (first != i && (store->owners[first] < 0 || store->refs[first] < 1)) return false;
     }
@@ -54,7 +54,7 @@ static bool kept_ones_are_counted(const weir_kv_store *store)
 
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
 {
-    const int64_t n = store->spec.n_pages;
+    const int64_t n = store->spec.pages.n;
     int64_t n_free = 0, n_cold = 0, n_held = 0, n_used = 0;
     for (int64_t i = 0; i < n; i++) {
         n_free += refs_of(store, i) == 0;

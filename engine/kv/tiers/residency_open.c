@@ -9,15 +9,15 @@
 static size_t own_metadata_bytes(const weir_kv_spec *spec)
 {
     const size_t per_page = sizeof(int32_t) * (spec->evicts ? 2 : 1);
-    const int64_t words = kv_release_words(spec->n_pages);
+    const int64_t words = kv_release_words(spec->pages.n);
     return (size_t)(KV_MOVES * weir_kv_n_heads(spec)) * sizeof(void *) +
            (size_t)(words + kv_release_words(words)) * sizeof(uint64_t) +
-           (size_t)kv_cold_blocks(spec) * sizeof(kv_cold_block) + (size_t)spec->n_pages * per_page;
+           (size_t)kv_cold_blocks(spec) * sizeof(kv_cold_block) + (size_t)spec->pages.n * per_page;
 }
 
 static size_t backing_metadata_bytes(const weir_kv_spec *spec)
 {
-    return spec->has_device ? (size_t)(spec->n_pages - weir_kv_cold_pages(spec)) * sizeof(void *)
+    return spec->has_device ? (size_t)(spec->pages.n - weir_kv_cold_pages(spec)) * sizeof(void *)
                             : 0;
 }
 
@@ -26,9 +26,9 @@ static size_t backing_metadata_bytes(const weir_kv_spec *spec)
 static size_t address_bytes(const weir_kv_spec *spec)
 {
     if (weir_kv_n_heads(spec) == 0) return 0;
-    const size_t others = (size_t)kv_blocks_in(spec, spec->n_pages - spec->n_sink_pages) *
+    const size_t others = (size_t)kv_blocks_in(spec, spec->pages.n - spec->pages.n_sinks) *
                           weir_kv_block_stride(spec),
-                 sinks = (size_t)kv_blocks_in(spec, spec->n_sink_pages) *
+                 sinks = (size_t)kv_blocks_in(spec, spec->pages.n_sinks) *
                          weir_kv_sink_block_stride(spec);
     return weir_device_space_metadata_bytes(others + sinks);
 }
@@ -38,7 +38,7 @@ size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec)
     if (weir_kv_cold_pages(spec) == 0) return 0;
     return own_metadata_bytes(spec) + backing_metadata_bytes(spec) +
            weir_lower_tier_metadata_bytes(
-               kv_cold_blocks(spec), kv_blocks_in(spec, spec->n_host_pages), spec->n_layers,
+               kv_cold_blocks(spec), kv_blocks_in(spec, spec->pages.n_host), spec->n_layers,
                weir_kv_n_heads(spec)
            ) +
            address_bytes(spec);
@@ -47,12 +47,12 @@ size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec)
 size_t weir_kv_host_bytes(const weir_kv_spec *spec)
 {
     size_t way = 0; /* the largest part */
-    for (int64_t layer = 0; spec->has_device && spec->n_disk_pages > 0 && layer < spec->n_layers;
+    for (int64_t layer = 0; spec->has_device && spec->pages.n_disk > 0 && layer < spec->n_layers;
          layer++) {
         const size_t part = weir_kv_layer_stride(spec, layer);
         if (part > way) way = part;
     }
-    return (size_t)kv_blocks_in(spec, spec->n_host_pages) * weir_kv_block_stride(spec) + way;
+    return (size_t)kv_blocks_in(spec, spec->pages.n_host) * weir_kv_block_stride(spec) + way;
 }
 
 static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
@@ -67,7 +67,7 @@ static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
                                                .page_bytes = weir_kv_page_stride(spec, layer) };
     const weir_lower_tier_layout layout = { .folder = spec->disk_folder,
                                             .n_blocks = kv_cold_blocks(spec),
-                                            .n_host_blocks = kv_blocks_in(spec, spec->n_host_pages),
+                                            .n_host_blocks = kv_blocks_in(spec, spec->pages.n_host),
                                             .n_parts = spec->n_layers,
                                             .parts = parts };
     const weir_status status = weir_lower_tier_open(&store->lower, &layout, store->ledger, error);
@@ -111,7 +111,7 @@ static weir_status open_backing(weir_kv_store *store, weir_error *error)
 
 static void place_metadata(weir_kv_store *store)
 {
-    const int64_t n_pages = store->spec.n_pages, words = kv_release_words(n_pages);
+    const int64_t n_pages = store->spec.pages.n, words = kv_release_words(n_pages);
     store->released.pages =
         (uint64_t *)store->lower_tier_metadata + KV_MOVES * weir_kv_n_heads(&store->spec);
     store->released.words = store->released.pages + words;
@@ -141,7 +141,7 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
         own_metadata_bytes(spec), error
     ));
     place_metadata(store);
-    for (int64_t i = 0; i < spec->n_pages; i++) store->blocks[i] = NO_BLOCK;
+    for (int64_t i = 0; i < spec->pages.n; i++) store->blocks[i] = NO_BLOCK;
     if (spec->has_device)
         WEIR_TRY(open_backing(store, error));
     else

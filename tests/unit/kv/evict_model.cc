@@ -123,12 +123,12 @@ void Evict::open(const Options &options)
     weir_kv_number_heads(geometry_.data(), n_layers);
     spec_.geometry = geometry_.data();
     spec_.formats = formats_.data();
-    spec_.n_pages = (options.n_blocks + options.n_sink_blocks + options.n_disk_blocks) * heads;
+    spec_.pages.n = (options.n_blocks + options.n_sink_blocks + options.n_disk_blocks) * heads;
     spec_.max_rows = options.max_rows;
-    spec_.n_disk_pages = options.n_disk_blocks * heads;
+    spec_.pages.n_disk = options.n_disk_blocks * heads;
     spec_.disk_folder = folder_.c_str();
     spec_.sinks = options.sinks;
-    spec_.n_sink_pages = options.n_sink_blocks * heads;
+    spec_.pages.n_sinks = options.n_sink_blocks * heads;
     spec_.evicts = true;
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
@@ -149,7 +149,7 @@ void Evict::TearDown()
     weir_kv_evictor_close(evictor_);
     weir_stream_close(stream_);
     if (store_ != nullptr)
-        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages) << "pages are lost";
+        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.pages.n) << "pages are lost";
     if (store_ != nullptr) EXPECT_FALSE(weir_kv_store_has_pruned(store_));
     weir_kv_store_close(store_);
     EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
@@ -447,7 +447,7 @@ void Evict::expect_sound(const std::vector<const Sequence *> &sequences)
             }
         ASSERT_EQ(weir_kv_table_held_bytes(&t->table, store_), room);
     }
-    ASSERT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages - (int64_t)held.size());
+    ASSERT_EQ(weir_kv_store_free_pages(store_), spec_.pages.n - (int64_t)held.size());
 }
 
 std::string Evict::picture(const Sequence &t)

@@ -121,7 +121,7 @@ class PrunedTree : public Tiers {
         watched_.close();
         const weir_kv_pages most = weir_kv_store_all(store_);
         EXPECT_TRUE(weir_prefix_reclaim(prefix_, most)) << "nothing is in use: all can be had";
-        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
+        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.pages.n);
         weir_prefix_close(prefix_);
     }
     void begin(weir_kv_sequence &s)

@@ -432,9 +432,9 @@ TEST(EvictSizes, OnlyWhereRowsAreEvicted)
     const weir_kv_geometry geometry[] = { { 3, 64, 64, 0, 0, false }, { 3, 64, 64, 0, 3, false } };
     spec.geometry = geometry;
     spec.formats = formats;
-    spec.n_pages = 60;
+    spec.pages.n = 60;
     spec.max_rows = 640;
-    spec.n_disk_pages = 30;
+    spec.pages.n_disk = 30;
     const size_t table = weir_kv_table_metadata_bytes(&spec),
                  disk = weir_kv_lower_tier_metadata_bytes(&spec), pool = weir_kv_pool_bytes(&spec);
     EXPECT_EQ(weir_kv_evictor_bytes(&spec), 0u);

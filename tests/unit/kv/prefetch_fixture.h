@@ -68,15 +68,12 @@ class Prefetch : public ::testing::Test {
         spec_ = { layers,
                   geometry_,
                   formats_,
-                  pages,
+                  { pages, (disk_blocks - on_host) * heads, on_host * heads, 0 },
                   max_rows,
-                  (disk_blocks - on_host) * heads,
                   folder_.c_str(),
                   {},
-                  0,
                   false,
                   device_ != nullptr,
-                  on_host * heads,
                   0,
                   {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;

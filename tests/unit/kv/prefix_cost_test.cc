@@ -26,10 +26,12 @@ class PrefixCost : public ::testing::Test {
         static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 };
         static const weir_kv_geometry geometry = { 1, 8, 8, 0, 0, false };
         const int64_t n_pages = n_nodes + 128;
-        const weir_kv_spec spec = {
-            1,         &geometry, &f16, n_pages, n_rows, has_disk ? 64 : 0, folder.c_str(), {}, 0,
-            !has_disk, false,     0,    0,       {}
-        };
+        const weir_kv_spec spec = { 1,      &geometry,
+                                    &f16,   { n_pages, has_disk ? 64 : 0, 0, 0 },
+                                    n_rows, folder.c_str(),
+                                    {},     !has_disk,
+                                    false,  0,
+                                    {} };
         const weir_prefix_limits limits = { n_nodes, n_states, n_states > 0 ? 64u : 0u,
                                             0,       0,        0,
                                             nullptr, 0,        0 };

@@ -65,11 +65,17 @@ class Prefix : public ::testing::TestWithParam<Kind> {
                                                      { 3, 8, 8, 0, 1, false } };
         n_pages_ = n_pages + n_sink_pages;
         const weir_kv_sinks sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sink_pages > 0 ? 2 : 0 };
-        const weir_kv_spec spec = { layers,         geometry, is_paged() ? narrow : wide,
-                                    n_pages_,       window,   n_disk_pages,
-                                    folder.c_str(), sinks,    n_sink_pages,
-                                    false,          false,    0,
-                                    table_bytes,    {} };
+        const weir_kv_spec spec = { layers,
+                                    geometry,
+                                    is_paged() ? narrow : wide,
+                                    { n_pages_, n_disk_pages, 0, n_sink_pages },
+                                    window,
+                                    folder.c_str(),
+                                    sinks,
+                                    false,
+                                    false,
+                                    table_bytes,
+                                    {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes,
                                             has_states() ? n_snapshots : 0,

@@ -46,15 +46,12 @@ class PrefixWindows : public ::testing::TestWithParam<bool> {
         const weir_kv_spec spec = { GetParam() ? 1 : 0,
                                     geometry,
                                     formats,
-                                    n_pages,
+                                    { n_pages, GetParam() ? n_on_disk : 0, 0, 0 },
                                     ROWS,
-                                    GetParam() ? n_on_disk : 0,
                                     folder.c_str(),
                                     {},
-                                    0,
                                     false,
                                     false,
-                                    0,
                                     0,
                                     windows };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;

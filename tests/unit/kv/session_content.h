@@ -20,8 +20,7 @@ inline const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
 inline const weir_kv_geometry geometry[] = { { 2, 8, 8, 0, 0, false },
                                              { 3, 8, 8, 0, 2, false },
                                              { 1, 8, 8, 16, 5, false } };
-inline weir_kv_spec spec = { 3,  geometry, formats, 0,     4096, 0, nullptr,
-                             {}, 0,        false,   false, 0,    0, {} };
+inline weir_kv_spec spec = { 3, geometry, formats, {}, 4096, nullptr, {}, false, false, 0, {} };
 inline size_t page_of(size_t head, size_t block)
 {
     return weir_kv_page_bytes_at(&spec, weir_kv_layer_of(&spec, (int64_t)head), (int64_t)block);

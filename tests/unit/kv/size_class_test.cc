@@ -23,7 +23,7 @@ class SizeClass : public ::testing::Test {
         spec.n_layers = layers;
         spec.geometry = geometry_;
         spec.formats = formats_;
-        spec.n_pages = blocks * layers * kv_heads;
+        spec.pages.n = blocks * layers * kv_heads;
         spec.max_rows = window;
         spec.evicts = true;
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
@@ -138,10 +138,10 @@ TEST(SizeClasses, AStoreCountsPagesAsItsSpecificationDoes)
         weir_kv_number_heads(geometry, 3);
         spec.geometry = geometry;
         spec.formats = formats;
-        spec.n_pages = 10 * 6;
+        spec.pages.n = 10 * 6;
         spec.max_rows = 640;
         spec.sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sinks };
-        spec.n_sink_pages = n_sinks * 6;
+        spec.pages.n_sinks = n_sinks * 6;
         ASSERT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
         ASSERT_EQ(weir_kv_store_open(&store, &spec, ledger, &error), WEIR_OK) << error.text;
         for (int64_t first = 0; first < 5; first++) {
@@ -174,7 +174,7 @@ TEST(SizeClasses, ATableThatOutgrowsItsEntriesCountsAllPages)
     spec.n_layers = 1;
     spec.geometry = &geometry;
     spec.formats = &format;
-    spec.n_pages = 10 * 2;
+    spec.pages.n = 10 * 2;
     spec.max_rows = 640;
     spec.evicts = true;
     ASSERT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);

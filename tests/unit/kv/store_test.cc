@@ -32,15 +32,12 @@ class Store : public StoreFixture {
         spec_ = { (int64_t)formats.size(),
                   geometry_.data(),
                   formats_.data(),
-                  n_pages,
+                  { n_pages, 0, 0, n_sink_pages },
                   max_rows,
-                  0,
                   nullptr,
                   sinks,
-                  n_sink_pages,
                   false,
                   false,
-                  0,
                   table_bytes_,
                   {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
@@ -272,8 +269,8 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
     const size_t caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
     const weir_kv_geometry geometry[] = { { 3, 32, 32, 0, 0, false }, { 3, 32, 32, 0, 3, false } };
-    const weir_kv_spec spec = { 2,  geometry, formats, 13,    640, 0, nullptr,
-                                {}, 0,        false,   false, 0,   0, {} };
+    const weir_kv_spec spec = { 2,     geometry, formats, { 13, 0, 0, 0 }, 640, nullptr, {}, false,
+                                false, 0,        {} };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
@@ -290,7 +287,7 @@ TEST_F(Store, LayersKeepHeadsOfTheirOwn)
     weir_kv_number_heads(geometry, 3);
     EXPECT_EQ(geometry[1].first_head, 1);
     EXPECT_EQ(geometry[2].first_head, 5);
-    spec_ = { 3, geometry, formats, 70, 640, 0, nullptr, {}, 0, false, false, 0, 0, {} };
+    spec_ = { 3, geometry, formats, { 70, 0, 0, 0 }, 640, nullptr, {}, false, false, 0, {} };
     EXPECT_EQ(weir_kv_n_heads(&spec_), 7);
     for (int64_t h = 0; h < 7; h++)
         EXPECT_EQ(weir_kv_layer_of(&spec_, h), h < 1 ? 0 : h < 5 ? 1 : 2);
@@ -448,7 +445,7 @@ TEST_P(RandomStore, UseKeepsTheCount)
         sinks.erase(std::unique(sinks.begin(), sinks.end()), sinks.end());
         ASSERT_EQ(
             weir_kv_store_free(store_).sinks,
-            spec_.n_sink_pages - static_cast<int64_t>(sinks.size())
+            spec_.pages.n_sinks - static_cast<int64_t>(sinks.size())
         ) << "step "
           << step;
     }

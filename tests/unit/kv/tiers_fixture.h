@@ -73,15 +73,13 @@ class Tiers : public StoreFixture {
         spec_ = { 2,
                   geometry,
                   formats_,
-                  (memory_blocks + disk_blocks) * heads + n_sinks,
+                  { (memory_blocks + disk_blocks) * heads + n_sinks,
+                    (disk_blocks - host_blocks) * heads, host_blocks * heads, n_sinks },
                   max_rows,
-                  (disk_blocks - host_blocks) * heads,
                   folder_.c_str(),
                   { { WEIR_KV_F32, WEIR_KV_F32 }, sinks },
-                  n_sinks,
                   false,
                   device_ != nullptr,
-                  host_blocks * heads,
                   0,
                   {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;

@@ -53,7 +53,7 @@ class Moves : public Tiers, public ::testing::WithParamInterface<bool> {
     void close(weir_kv_table *t)
     {
         weir_kv_table_close(t, store_);
-        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
+        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.pages.n);
     }
     weir_status status_ = WEIR_OK;
     support::Gate slow_;
@@ -106,7 +106,7 @@ TEST_P(Moves, WhatLeavesMayBeDropped)
     support::write_gate = &slow_;
     ASSERT_EQ(begin_down(own, 0), WEIR_OK) << error_.text;
     weir_kv_truncate(&own, store_, 0);
-    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages - heads);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.pages.n - heads);
     expect_sound();
     support::write_gate = nullptr;
     slow_.open();

@@ -130,7 +130,7 @@ TEST_P(SlowReads, AreWhatTheyBeganWith)
     EXPECT_EQ(n_wrong, 0);
     expect_sound();
     for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
-    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.pages.n);
 }
 
 /* What is read back is what was written, or an error: here the disk changes one bit. */

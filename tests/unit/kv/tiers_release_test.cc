@@ -36,9 +36,9 @@ TEST_F(Tiers, LongSequencesAreReturnedInRanges)
     spec_.n_layers = layers;
     spec_.geometry = geometry;
     spec_.formats = formats;
-    spec_.n_pages = (2 * rows / 64 + 1) * int64_t{ n_heads };
+    spec_.pages.n = (2 * rows / 64 + 1) * int64_t{ n_heads };
     spec_.max_rows = rows;
-    spec_.n_disk_pages = n_heads;
+    spec_.pages.n_disk = n_heads;
     spec_.disk_folder = folder_.c_str();
     ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     weir_kv_table one = table(), two = table();
@@ -49,7 +49,7 @@ TEST_F(Tiers, LongSequencesAreReturnedInRanges)
         commit_to(t, t.n_rows + piece);
     };
     while (one.n_rows < rows) grow(one);
-    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages - rows / 64 * n_heads);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.pages.n - rows / 64 * n_heads);
     char *const first = (char *)one.pages[0];
     int64_t before = n_returned;
     weir_kv_truncate(&one, store_, 0);

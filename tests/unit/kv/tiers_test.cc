@@ -270,7 +270,7 @@ TEST_P(RandomTiers, UseKeepsBytesAndCounts)
     EXPECT_GT(weir_kv_residency_of(store_).bytes_out, 100 * (int64_t)weir_kv_block_stride(&spec_));
     EXPECT_GT(weir_kv_residency_of(store_).bytes_back, 20 * (int64_t)weir_kv_block_stride(&spec_));
     for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
-    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.pages.n);
     EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, 0);
 }
 

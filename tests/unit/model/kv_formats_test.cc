@@ -23,8 +23,8 @@ class Layers {
         weir_kv_spec spec = *weir_kv_store_spec(weir_engine_store(engine.get()));
         spec.formats = formats_.data();
         spec.sinks = sinks;
-        spec.n_pages = 3 * weir_kv_pages_for(&spec, n_prompt);
-        spec.n_sink_pages = 3 * weir_kv_pages_of(&spec, 0, (n_prompt + 63) / 64).sinks;
+        spec.pages.n = 3 * weir_kv_pages_for(&spec, n_prompt);
+        spec.pages.n_sinks = 3 * weir_kv_pages_of(&spec, 0, (n_prompt + 63) / 64).sinks;
         EXPECT_EQ((int64_t)formats_.size(), spec.n_layers);
         EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger, engine.error()), WEIR_OK)
             << engine.text();

@@ -200,8 +200,8 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
         else
             EXPECT_GT(moved.bytes_read, moved.bytes_out) << "attention did not read from the disk";
         EXPECT_LE(
-            moved.pages_in_memory, weir_engine_plan_of(engine.get())->facts.kv_pages -
-                                       weir_engine_plan_of(engine.get())->facts.kv_disk_pages
+            moved.pages_in_memory, weir_engine_plan_of(engine.get())->facts.kv_pages.n -
+                                       weir_engine_plan_of(engine.get())->facts.kv_pages.n_disk
         );
     }
     engine.close();
@@ -244,7 +244,8 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     ASSERT_EQ(engine.open(path_of(c), settings, true), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     EXPECT_EQ(
-        plan->kv_disk, (size_t)(plan->facts.kv_disk_pages / 4 * 64 * plan->facts.kv_bytes_per_token)
+        plan->kv_disk,
+        (size_t)(plan->facts.kv_pages.n_disk / 4 * 64 * plan->facts.kv_bytes_per_token)
     );
     EXPECT_LE(plan->kv_disk, (size_t)2 << 20);
     const auto used = [&](weir_account account) {

@@ -44,7 +44,7 @@ class BelowADevice : public support::SmallMemory {
         if (in_memory == 0) return;
         const weir_plan *const plan = weir_engine_plan_of(engine_);
         EXPECT_EQ(plan->kv - plan->kv_unsealed, (size_t)(in_memory * block_));
-        EXPECT_EQ(plan->facts.kv_host_pages > 0, on_host > 0);
+        EXPECT_EQ(plan->facts.kv_pages.n_host > 0, on_host > 0);
         EXPECT_GE(plan->kv_host, (size_t)(on_host * block_));
         EXPECT_EQ(plan->kv_disk, (size_t)(on_disk * block_));
         weir_ledger_state state;

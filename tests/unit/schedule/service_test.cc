@@ -84,7 +84,7 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     const std::vector<const char *> settings = { "kv.format=turbo4", "kv.wide_sinks=128" };
     open("qwen3", 4, nullptr, 256, 0, settings);
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    EXPECT_GE(plan->facts.kv_sink_pages * 64, 5 * 128);
+    EXPECT_GE(plan->facts.kv_pages.n_sinks * 64, 5 * 128);
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 12; i++)
         solo.push_back(alone(prompt(i, 70 + 3 * i), 20)); /* kept, each with sinks of its own */
@@ -105,7 +105,7 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     EXPECT_EQ(pages_used_when_idle(), 0);
     weir_service_stats_of(service_, &stats);
     EXPECT_EQ(stats.kv_bytes_used, 0);
-    EXPECT_EQ(stats.kv_sink_pages_free, plan->facts.kv_sink_pages);
+    EXPECT_EQ(stats.kv_sink_pages_free, plan->facts.kv_pages.n_sinks);
     EXPECT_EQ(stats.kv_tokens_free, plan->kv_rows);
     calls.clear();
 }
@@ -119,7 +119,7 @@ TEST_F(Service, SinksMayBeAllOfASequence)
         const weir_plan *const plan = weir_engine_plan_of(engine_);
         EXPECT_EQ(plan->facts.window, 256);
         EXPECT_EQ(plan->kv_rows, 4 * 256) << "for those that run and a session";
-        EXPECT_EQ(plan->facts.kv_pages, plan->facts.kv_sink_pages);
+        EXPECT_EQ(plan->facts.kv_pages.n, plan->facts.kv_pages.n_sinks);
         std::vector<std::vector<int32_t>> solo;
         for (int i = 0; i < 6; i++) solo.push_back(alone(prompt(i, 60 + 30 * i), 20));
         std::vector<std::unique_ptr<Call>> calls;

@@ -32,9 +32,9 @@ class TiersCost : public ::testing::Test {
         spec_.n_layers = 1;
         spec_.geometry = geometry;
         spec_.formats = formats;
-        spec_.n_pages = near + below;
+        spec_.pages.n = near + below;
         spec_.max_rows = (n_blocks + n_sequences) * WEIR_PAGE_TOKENS;
-        spec_.n_disk_pages = below;
+        spec_.pages.n_disk = below;
         spec_.disk_folder = folder_.c_str();
         spec_.table_bytes = 64 << 20;
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;

@@ -20,7 +20,7 @@ std::string exposition(
     weir_engine_facts facts = {};
     weir_service_stats stats = {};
     weir_buffer out = {};
-    facts.kv_pages = 10;
+    facts.kv_pages.n = 10;
     stats.kv_pages_total = 10;
     stats.kv_pages_used = 5;
     stats.running = 2;

@@ -178,11 +178,11 @@ static const char *check_pages(const weir_service *service)
     if (!prunes && fresh > 0) return WRONG("%" PRId64 " new pages are not used", fresh);
     if (!prunes && moving > weir_kv_moves_begun(store) * weir_kv_n_heads(spec))
         return WRONG("%" PRId64 " pages are held by moves that have ended", moving);
-    if (n_own + cached + moving + fresh + free_pages == spec->n_pages) return NULL;
+    if (n_own + cached + moving + fresh + free_pages == spec->pages.n) return NULL;
     return WRONG(
         "%" PRId64 " pages of sequences, %" PRId64 " cached, %" PRId64 " that only move, %" PRId64
         " new, %" PRId64 " free, of %" PRId64,
-        n_own, cached, moving, fresh, free_pages, spec->n_pages
+        n_own, cached, moving, fresh, free_pages, spec->pages.n
     );
 }
 
@@ -249,7 +249,7 @@ static const char *check_bytes(const weir_service *service, const sim_fixed *fix
     const weir_lower_tier *const states =
         service->prefix != NULL ? weir_prefix_lower_tier(service->prefix) : NULL;
     const size_t n_states = states != NULL ? blocks_taken(states, fixed->n_cold_states) : 0;
-    const size_t most = (size_t)(spec->n_disk_pages / per_block) * weir_kv_block_stride(spec);
+    const size_t most = (size_t)(spec->pages.n_disk / per_block) * weir_kv_block_stride(spec);
     if (sim_disk_bytes() > most)
         return WRONG("files hold %zu bytes of %zu on disk", sim_disk_bytes(), most);
     if (now.total[WEIR_TIER_DISK] == bytes + n_states * WEIR_LOWER_TIER_ALIGNMENT) return NULL;

@@ -144,8 +144,8 @@ std::string Machine::open_store(const World &world, const Setup &s, weir_error *
     spec.formats = formats_.data();
     spec.max_rows = 64 * s.window_blocks;
     const int64_t per_block = weir_kv_n_heads(&spec);
-    spec.n_pages = per_block * (s.near_blocks + s.disk_blocks);
-    spec.n_disk_pages = per_block * s.disk_blocks;
+    spec.pages.n = per_block * (s.near_blocks + s.disk_blocks);
+    spec.pages.n_disk = per_block * s.disk_blocks;
     spec.disk_folder = world.folder().c_str();
     spec.evicts = s.evicts;
     spec.table_bytes = static_cast<size_t>(s.tables) * WEIR_KV_TABLE_UNIT;
@@ -197,8 +197,7 @@ std::string Machine::open(const World &world, const Setup &s)
     facts_.queue_limit = s.queue;
     facts_.n_samplers = 1;
     facts_.n_valid_vocab = facts_.n_vocab;
-    facts_.kv_pages = spec->n_pages;
-    facts_.kv_disk_pages = spec->n_disk_pages;
+    facts_.kv_pages = spec->pages;
     facts_.kv_per_request = facts_.kv_per_key = 0;
     facts_.n_kv_layers = facts_.n_heads = facts_.key_dim = facts_.value_dim = 1; // for even_depth
     const int64_t row = static_cast<int64_t>(facts_.n_kv_layers) * facts_.n_heads *
