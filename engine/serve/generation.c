@@ -172,7 +172,7 @@ static void make_reply(weir_generation *g)
     if (failed) x->error = g->failure;
     const bool is_late = !failed && weir_generation_is_late(g);
     if (is_late) set_timeout_error(g);
-    const weir_status status = failed ? WEIR_OK : weir_reply_whole(&text, g);
+    const weir_status status = failed ? WEIR_OK : g->api->whole(&text, g);
     (void)pthread_mutex_unlock(&x->lock);
     if (failed)
         weir_reply_error(x);

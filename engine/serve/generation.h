@@ -5,6 +5,20 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
+/* What differs between the APIs that generate. */
+typedef struct weir_api {
+    const char *id_prefix; /* of the ids of answers */
+    bool chat;
+    /* Reads the body text [n], text[n] == 0, into g->request. Worker. */
+    weir_status (*read)(weir_generation *g, const char *text, size_t n, weir_api_error *error);
+    /* JSON objects; require the lock. `whole`: the reply. `events`: appends all pending events as
+     * SSE, and sets g->end_sent after the last one. */
+    weir_status (*whole)(weir_buffer *out, weir_generation *g);
+    weir_status (*events)(weir_buffer *out, weir_generation *g);
+    /* The last event when there is no memory for another one; valid as long as g. */
+    const char *(*last_words)(weir_generation *g);
+} weir_api;
+
 /* One prompt of the request and the job for its n choices. */
 typedef struct weir_prompt {
     weir_generation *generation;
@@ -36,8 +50,9 @@ typedef struct weir_session_reads {
 /* Everything from `prompts` on requires the exchange's lock. */
 struct weir_generation {
     weir_exchange *exchange;
+    const weir_api *api;
     weir_openai_request request;
-    char id[48]; /* chatcmpl-... or cmpl-... */
+    char id[48]; /* begins with api->id_prefix */
     int64_t created;
     int64_t deadline_ns; /* from the request's arrival on; 0: none */
     weir_reasoning_start reasoning; /* at the start of each answer */
@@ -110,7 +125,22 @@ bool weir_generation_read(
 );
 bool weir_generation_is_reading(const weir_generation *g);
 
-/* reply.c: JSON objects. Require the lock. */
+/* generation_open.c. Worker. Reads the request of x and starts what it asks for. */
+void weir_generate(weir_exchange *x, const weir_api *api);
+
+/* reply.c. Require the lock. */
+
+/* Of chats and completions: weir_api.whole, events, last_words. */
 WEIR_MUST_CHECK weir_status weir_reply_whole(weir_buffer *out, weir_generation *g);
-/* Appends all pending events as SSE. Sets g->end_sent after the last one. */
 WEIR_MUST_CHECK weir_status weir_reply_events(weir_buffer *out, weir_generation *g);
+const char *weir_reply_last_words(weir_generation *g);
+/* Members of the open object: tokens removed from the prompt and the state that it continues, if
+ * any; times; the parts of `usage` that only this server has. */
+void weir_reply_notes(weir_json_out *json, const weir_generation *g);
+void weir_reply_timings(weir_json_out *json, const weir_generation *g);
+void weir_reply_usage_notes(weir_json_out *json, const weir_generation *g);
+enum { WEIR_CALL_ID = 80 };
+/* The id of call i of a choice: the model's own, or `made` of the answer's id. */
+const char *weir_reply_call_id(
+    char made[WEIR_CALL_ID], const weir_generation *g, size_t choice, size_t i
+);

@@ -276,13 +276,11 @@ bool weir_generation_read_prompts(weir_generation *g)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
+static weir_status fill(weir_generation *g, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
-    WEIR_TRY(weir_openai_request_read(
-        &g->request, chat, x->body.data != NULL ? x->body.data : "", x->body.size,
-        &x->server->limits, error
-    ));
+    const bool chat = g->api->chat;
+    WEIR_TRY(g->api->read(g, x->body.data != NULL ? x->body.data : "", x->body.size, error));
     weir_exchange_drop_body(x);
     weir_exchange_warn(x, &g->request.unknown);
     const size_t n_prompts = chat ? 1 : weir_openai_prompt_count(g->request.prompt);
@@ -292,8 +290,8 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     uint64_t random[2] = { 0, 0 };
     (void)!getrandom(random, sizeof random, 0);
     (void)snprintf(
-        g->id, sizeof g->id, "%s-%016llx%08llx", chat ? "chatcmpl" : "cmpl",
-        (unsigned long long)random[0], (unsigned long long)(random[1] & 0xffffffff)
+        g->id, sizeof g->id, "%s%016llx%08llx", g->api->id_prefix, (unsigned long long)random[0],
+        (unsigned long long)(random[1] & 0xffffffff)
     );
     g->prompts = weir_memory_take_zero(n_prompts, sizeof *g->prompts);
     g->answers = weir_memory_take_zero(n_prompts * (size_t)g->request.n, sizeof *g->answers);
@@ -311,7 +309,7 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     return status != WEIR_OK || g->request.state != NULL ? status : make_prompts(g, error);
 }
 
-static void generate(weir_exchange *x, bool chat)
+void weir_generate(weir_exchange *x, const weir_api *api)
 {
     weir_generation *const g = weir_memory_take_zero(1, sizeof *g);
     if (g == NULL) {
@@ -319,7 +317,8 @@ static void generate(weir_exchange *x, bool chat)
         return;
     }
     g->exchange = x;
-    const weir_status status = fill(g, chat, &x->error);
+    g->api = api;
+    const weir_status status = fill(g, &x->error);
     if (status != WEIR_OK) {
         weir_generation_free(g);
         weir_reply_error(x);
@@ -333,5 +332,31 @@ static void generate(weir_exchange *x, bool chat)
     weir_generation_advance(x);
 }
 
-void weir_generate_chat(weir_exchange *x) { generate(x, true); }
-void weir_generate_completion(weir_exchange *x) { generate(x, false); }
+/* ---- chats and completions ------------------------------------------------------------------- */
+
+static weir_status read_request(
+    weir_generation *g, const char *text, size_t n, weir_api_error *error
+)
+{
+    const weir_request_limits *const limits = &g->exchange->server->limits;
+    return weir_openai_request_read(&g->request, g->api->chat, text, n, limits, error);
+}
+
+static const weir_api chat_api = {
+    .id_prefix = "chatcmpl-",
+    .chat = true,
+    .read = read_request,
+    .whole = weir_reply_whole,
+    .events = weir_reply_events,
+    .last_words = weir_reply_last_words,
+};
+static const weir_api completion_api = {
+    .id_prefix = "cmpl-",
+    .read = read_request,
+    .whole = weir_reply_whole,
+    .events = weir_reply_events,
+    .last_words = weir_reply_last_words,
+};
+
+void weir_generate_chat(weir_exchange *x) { weir_generate(x, &chat_api); }
+void weir_generate_completion(weir_exchange *x) { weir_generate(x, &completion_api); }

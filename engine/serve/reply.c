@@ -26,6 +26,13 @@ static void write_beginning(weir_json_out *json, const weir_generation *g)
     weir_json_close(json, '}');
 }
 
+void weir_reply_notes(weir_json_out *json, const weir_generation *g)
+{
+    if (weir_generation_truncated(g) > 0)
+        weir_json_put_integer(json, "truncated_tokens", weir_generation_truncated(g));
+    if (g->beginning.tokens != NULL) write_beginning(json, g);
+}
+
 static void write_head(weir_json_out *json, const weir_generation *g, bool chunk)
 {
     const weir_server_options *const options = &g->exchange->server->options;
@@ -43,9 +50,14 @@ static void write_head(weir_json_out *json, const weir_generation *g, bool chunk
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         weir_json_put_string(json, texts[i].key, texts[i].value);
     weir_json_put_integer(json, "created", g->created);
-    if (weir_generation_truncated(g) > 0)
-        weir_json_put_integer(json, "truncated_tokens", weir_generation_truncated(g));
-    if (g->beginning.tokens != NULL) write_beginning(json, g);
+    weir_reply_notes(json, g);
+}
+
+void weir_reply_usage_notes(weir_json_out *json, const weir_generation *g)
+{
+    const weir_usage usage = weir_generation_usage(g);
+    weir_usage_kv_write(json, weir_service_facts_of(g->exchange->server->options.service), &usage);
+    if (usage.numerics != NULL) weir_json_put_string(json, "numerics", usage.numerics);
 }
 
 static void write_usage(weir_json_out *json, const weir_generation *g)
@@ -66,8 +78,7 @@ static void write_usage(weir_json_out *json, const weir_generation *g)
     weir_json_open(json, '{');
     weir_json_put_integer(json, "reasoning_tokens", reasoning);
     weir_json_close(json, '}');
-    weir_usage_kv_write(json, weir_service_facts_of(g->exchange->server->options.service), &usage);
-    if (usage.numerics != NULL) weir_json_put_string(json, "numerics", usage.numerics);
+    weir_reply_usage_notes(json, g);
     weir_json_close(json, '}');
 }
 
@@ -90,7 +101,7 @@ static void write_times(weir_json_out *json, const char *prefix, int64_t n, int6
     }
 }
 
-static void write_timings(weir_json_out *json, const weir_generation *g)
+void weir_reply_timings(weir_json_out *json, const weir_generation *g)
 {
     const weir_usage usage = weir_generation_usage(g);
     weir_json_key(json, "timings");
@@ -120,15 +131,22 @@ static void write_reasoning(
     }
 }
 
-/* What the model did not name is derived from the answer's id, the choice and the call's number. */
-static void write_call_head(
-    weir_json_out *json, const weir_generation *g, size_t choice, size_t i,
-    const weir_tool_call *call
+const char *weir_reply_call_id(
+    char made[WEIR_CALL_ID], const weir_generation *g, size_t choice, size_t i
 )
 {
-    char id[80];
-    (void)snprintf(id, sizeof id, "call_%s_%zu_%zu", strchr(g->id, '-') + 1, choice, i);
-    weir_json_put_string(json, "id", call->id != NULL ? call->id : id);
+    size_t n;
+    const char *const own = weir_answer_calls(&g->answers[choice], &n)[i].id;
+    if (own != NULL) return own;
+    (void
+    )snprintf(made, WEIR_CALL_ID, "call_%s_%zu_%zu", g->id + strlen(g->api->id_prefix), choice, i);
+    return made;
+}
+
+static void write_call_head(weir_json_out *json, const weir_generation *g, size_t choice, size_t i)
+{
+    char made[WEIR_CALL_ID];
+    weir_json_put_string(json, "id", weir_reply_call_id(made, g, choice, i));
     weir_json_put_string(json, "type", "function");
 }
 
@@ -149,7 +167,7 @@ static void write_calls(weir_json_out *json, const weir_generation *g, size_t ch
     weir_json_open(json, '[');
     for (size_t i = 0; i < n; i++) {
         weir_json_open(json, '{');
-        write_call_head(json, g, choice, i, &calls[i]);
+        write_call_head(json, g, choice, i);
         write_function(json, calls[i].name, calls[i].arguments);
         weir_json_close(json, '}');
     }
@@ -168,7 +186,7 @@ static void write_call_delta(
     weir_json_open(json, '[');
     weir_json_open(json, '{');
     weir_json_put_integer(json, "index", (int64_t)i);
-    if (!arguments) write_call_head(json, g, choice, i, call);
+    if (!arguments) write_call_head(json, g, choice, i);
     write_function(json, arguments ? NULL : call->name, arguments ? call->arguments : "");
     weir_json_close(json, '}');
     weir_json_close(json, ']');
@@ -298,7 +316,7 @@ weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
     }
     weir_json_close(&json, ']');
     write_usage(&json, g);
-    write_timings(&json, g);
+    weir_reply_timings(&json, g);
     if (weir_generation_is_late(g)) weir_api_error_member(&json, &g->exchange->error);
     weir_json_close(&json, '}');
     return json.status;
@@ -431,7 +449,7 @@ static weir_status write_usage_chunk(weir_buffer *out, weir_generation *g)
     weir_json_open(&json, '[');
     weir_json_close(&json, ']');
     write_usage(&json, g);
-    write_timings(&json, g);
+    weir_reply_timings(&json, g);
     weir_json_close(&json, '}');
     WEIR_TRY(json.status);
     return weir_sse_end(out);
@@ -459,4 +477,12 @@ weir_status weir_reply_events(weir_buffer *out, weir_generation *g)
     WEIR_TRY(weir_sse_done(out));
     g->end_sent = true;
     return WEIR_OK;
+}
+
+const char *weir_reply_last_words(weir_generation *g)
+{
+    (void)g;
+    return "data: {\"error\":{\"message\":\"no memory for the rest of this answer within "
+           "memory.host; try again\",\"type\":\"server_error\",\"param\":null,"
+           "\"code\":\"out_of_memory\"}}\n\n";
 }

@@ -1,6 +1,8 @@
 /* engine/serve/stream.c - the pieces of a stream: the connection fetches the next piece when the
  * previous one is sent. A slow reader gets fewer and larger pieces; pending output is never larger
  * than the answer's text. */
+#include <string.h>
+
 #include "engine/base/clock.h"
 #include "engine/serve/generation.h"
 #include "engine/serve/sse.h"
@@ -9,7 +11,7 @@
 static weir_status refill(weir_generation *g)
 {
     weir_buffer_clear(&g->out);
-    if (!g->end_sent) WEIR_TRY(weir_reply_events(&g->out, g));
+    if (!g->end_sent) WEIR_TRY(g->api->events(&g->out, g));
     if (g->out.size == 0 && g->ping && !g->end_sent) WEIR_TRY(weir_sse_ping(&g->out));
     g->ping = false;
     return WEIR_OK;
@@ -18,16 +20,12 @@ static weir_status refill(weir_generation *g)
 /* The final message when there is no memory for another one. */
 static weir_piece last_words(weir_generation *g, const char **text, size_t *n)
 {
-    static const char words[] =
-        "data: {\"error\":{\"message\":\"no memory for the rest of this answer within memory.host; "
-        "try again\","
-        "\"type\":\"server_error\",\"param\":null,\"code\":\"out_of_memory\"}}\n\n";
     if (g->end_sent) return WEIR_PIECE_BROKEN;
     if (g->failure.status == 0) g->failure.status = 503;
     g->end_sent = true;
     weir_buffer_clear(&g->out);
-    *text = words;
-    *n = sizeof words - 1;
+    *text = g->api->last_words(g);
+    *n = strlen(*text);
     return WEIR_PIECE_TEXT;
 }
 
