@@ -9,6 +9,7 @@ void weir_answer_free(weir_answer *answer)
     weir_buffer_free(&answer->passed);
     weir_buffer_free(&answer->content);
     weir_buffer_free(&answer->reasoning);
+    weir_buffer_free(&answer->parts);
     weir_logprob_list_free(&answer->logprobs);
     weir_chat_parser_close(answer->parser);
     answer->parser = NULL;
@@ -26,6 +27,45 @@ static bool has_calls(const weir_answer *answer)
     (void)weir_answer_calls(answer, &n);
     return n > 0;
 }
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+const weir_answer_part *weir_answer_parts(const weir_answer *answer, size_t *n)
+{
+    *n = answer->parts.size / sizeof(weir_answer_part);
+    return (const weir_answer_part *)(const void *)answer->parts.data;
+}
+
+static weir_status add_part(weir_answer *answer, weir_part_kind kind, size_t end)
+{
+    const weir_answer_part part = { kind, answer->part_end[kind], end };
+    size_t n;
+    if (part.begin == end) return WEIR_OK;
+    (void)weir_answer_parts(answer, &n);
+    weir_answer_part *const last =
+        n > 0 ? (weir_answer_part *)(void *)answer->parts.data + n - 1 : NULL;
+    if (last != NULL && last->kind == kind && kind != WEIR_PART_CALL)
+        last->end = end;
+    else
+        WEIR_TRY(weir_buffer_add(&answer->parts, &part, sizeof part));
+    answer->part_end[kind] = end;
+    return WEIR_OK;
+}
+
+/* Adds what one token produced. Of several kinds reasoning comes first and calls last. */
+static weir_status add_parts(weir_answer *answer)
+{
+    size_t n_calls;
+    if (!answer->has_parts) return WEIR_OK;
+    WEIR_TRY(add_part(answer, WEIR_PART_REASONING, answer->reasoning.size));
+    WEIR_TRY(add_part(answer, WEIR_PART_CONTENT, answer->content.size));
+    (void)weir_answer_calls(answer, &n_calls);
+    while (answer->part_end[WEIR_PART_CALL] < n_calls)
+        WEIR_TRY(add_part(answer, WEIR_PART_CALL, answer->part_end[WEIR_PART_CALL] + 1));
+    return WEIR_OK;
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 /* Passes on text that is free of stop strings. */
 static weir_status split(weir_answer *answer)
@@ -72,6 +112,7 @@ weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool
     ));
     answer->n_code_points += weir_code_points(answer->piece.data, answer->piece.size);
     WEIR_TRY(push_piece(answer));
+    WEIR_TRY(add_parts(answer));
     if (answer->parser != NULL && weir_chat_parser_reasons(answer->parser))
         answer->n_reasoning_tokens++;
     *go_on = !answer->stop.matched && !(answer->one_call && has_calls(answer));
@@ -87,8 +128,9 @@ weir_status weir_answer_finish(weir_answer *answer, weir_finish finish)
     weir_buffer_clear(&answer->passed);
     WEIR_TRY(weir_stop_finish(&answer->stop, &answer->passed));
     WEIR_TRY(split(answer));
-    if (answer->parser == NULL) return WEIR_OK;
-    return weir_chat_parser_finish(answer->parser, &answer->content, &answer->reasoning);
+    if (answer->parser != NULL)
+        WEIR_TRY(weir_chat_parser_finish(answer->parser, &answer->content, &answer->reasoning));
+    return add_parts(answer);
 }
 
 const char *weir_answer_reason(const weir_answer *answer)

@@ -14,6 +14,18 @@
 extern "C" {
 #endif
 
+/* A part of an answer: a run of bytes of its reasoning or content, or one call. */
+typedef enum weir_part_kind {
+    WEIR_PART_REASONING,
+    WEIR_PART_CONTENT,
+    WEIR_PART_CALL,
+    WEIR_PART_KINDS
+} weir_part_kind;
+typedef struct weir_answer_part {
+    weir_part_kind kind;
+    size_t begin, end; /* bytes of the buffer; the call's number and one more */
+} weir_answer_part;
+
 typedef struct weir_answer {
     const weir_tokenizer *tokenizer;
     weir_detokenizer bytes;
@@ -24,6 +36,9 @@ typedef struct weir_answer {
     weir_logprob_list logprobs;
     bool want_logprobs;
     bool one_call; /* the choice ends after its first call */
+    bool has_parts; /* the order of its parts is kept; content and reasoning are not taken then */
+    weir_buffer parts; /* weir_answer_part each */
+    size_t part_end[WEIR_PART_KINDS]; /* of the last part of each kind */
     weir_finish finish; /* NONE while running */
     int64_t n_code_points; /* of the text so far, stop strings ignored */
     int32_t n_tokens, n_reasoning_tokens;
@@ -44,6 +59,8 @@ WEIR_MUST_CHECK weir_status weir_answer_finish(weir_answer *answer, weir_finish 
 const char *weir_answer_reason(const weir_answer *answer);
 /* The calls so far. */
 const weir_tool_call *weir_answer_calls(const weir_answer *answer, size_t *n);
+/* The parts so far, in their order. The last one may grow. */
+const weir_answer_part *weir_answer_parts(const weir_answer *answer, size_t *n);
 
 #ifdef __cplusplus
 }

@@ -170,6 +170,7 @@ static void make_reply(weir_generation *g)
     (void)pthread_mutex_lock(&x->lock);
     const bool failed = g->failure.status != 0;
     if (failed) x->error = g->failure;
+    if (failed && g->api->name_error != NULL) g->api->name_error(&x->error);
     const bool is_late = !failed && weir_generation_is_late(g);
     if (is_late) set_timeout_error(g);
     const weir_status status = failed ? WEIR_OK : g->api->whole(&text, g);
@@ -255,6 +256,7 @@ void weir_generation_free(weir_generation *g)
     weir_grammar_release(g->grammar);
     weir_buffer_free(&g->out);
     weir_openai_request_free(&g->request);
+    weir_responses_free(g->responses);
     weir_memory_give(g->prompts);
     weir_memory_give(g->answers);
     weir_memory_give(g);

@@ -4,13 +4,18 @@
 #include "engine/serve/answer.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
+#include "engine/serve/responses_request.h"
 
 /* What differs between the APIs that generate. */
 typedef struct weir_api {
     const char *id_prefix; /* of the ids of answers */
     bool chat;
+    bool has_parts; /* weir_answer.has_parts */
+    bool tells_failure; /* a stream that fails ends with an event of its own, and is complete */
     /* Reads the body text [n], text[n] == 0, into g->request. Worker. */
     weir_status (*read)(weir_generation *g, const char *text, size_t n, weir_api_error *error);
+    /* Puts the API's names into an error about fields of a chat; NULL: they are the same. */
+    void (*name_error)(weir_api_error *error);
     /* JSON objects; require the lock. `whole`: the reply. `events`: appends all pending events as
      * SSE, and sets g->end_sent after the last one. */
     weir_status (*whole)(weir_buffer *out, weir_generation *g);
@@ -52,6 +57,7 @@ struct weir_generation {
     weir_exchange *exchange;
     const weir_api *api;
     weir_openai_request request;
+    weir_responses *responses; /* of /v1/responses; NULL: another API */
     char id[48]; /* begins with api->id_prefix */
     int64_t created;
     int64_t deadline_ns; /* from the request's arrival on; 0: none */

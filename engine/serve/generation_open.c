@@ -176,6 +176,7 @@ static weir_status make_answers(weir_generation *g)
         answer->tokenizer = server->options.tokenizer;
         answer->stop.list = &g->request.stop;
         answer->one_call = g->request.one_call;
+        answer->has_parts = g->api->has_parts;
         answer->want_logprobs = g->request.logprobs;
         answer->logprobs.width = (size_t)g->request.n_top_logprobs;
         if (g->request.chat) WEIR_TRY(weir_chat_parser_open(&answer->parser, &options));
@@ -320,6 +321,7 @@ void weir_generate(weir_exchange *x, const weir_api *api)
     g->api = api;
     const weir_status status = fill(g, &x->error);
     if (status != WEIR_OK) {
+        if (api->name_error != NULL) api->name_error(&x->error);
         weir_generation_free(g);
         weir_reply_error(x);
         return;

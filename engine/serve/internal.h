@@ -268,6 +268,7 @@ void weir_request_log(weir_exchange *exchange); /* called when the request has e
 
 void weir_generate_chat(weir_exchange *exchange); /* route */
 void weir_generate_completion(weir_exchange *exchange); /* route */
+void weir_generate_response(weir_exchange *exchange); /* route, responses_reply.c */
 /* Submits more prompts, or makes the reply. Worker. */
 void weir_generation_advance(weir_exchange *exchange);
 void weir_generation_abandon(weir_generation *generation); /* cancels its session job. Worker. */

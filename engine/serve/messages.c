@@ -250,7 +250,7 @@ static weir_status check_function(const json_t *function, size_t index, weir_api
     return WEIR_OK;
 }
 
-static weir_status check_tool(const json_t *tool, size_t index, weir_api_error *error)
+weir_status weir_tool_check(const json_t *tool, size_t index, weir_api_error *error)
 {
     const char *const type = json_string_value(json_object_get(tool, "type"));
     const json_t *const function = json_object_get(tool, "function");
@@ -285,7 +285,7 @@ weir_status weir_tools_read(json_t **out, const json_t *tools, weir_api_error *e
         );
     for (size_t i = 0; i < count; i++) {
         const json_t *const tool = json_array_get(tools, i);
-        WEIR_TRY(check_tool(tool, i, error));
+        WEIR_TRY(weir_tool_check(tool, i, error));
         for (size_t j = 0; j < i; j++)
             if (same_name(json_array_get(tools, j), tool))
                 return weir_api_bad(

@@ -332,19 +332,28 @@ static weir_status read_all(
                          : weir_completion_request_read(request, root, limits->n_vocab, error);
 }
 
-weir_status weir_openai_request_read(
-    weir_openai_request *out, bool chat, const char *text, size_t n,
-    const weir_request_limits *limits, weir_api_error *error
+weir_status weir_openai_request_take(
+    weir_openai_request *out, bool chat, json_t *root, const weir_request_limits *limits,
+    weir_api_error *error
 )
 {
-    weir_openai_request request = { .chat = chat, .cache_prompt = true };
-    WEIR_TRY(weir_json_read(&request.root, text, n, error));
+    weir_openai_request request = { .chat = chat, .cache_prompt = true, .root = root };
     const weir_status status = read_all(&request, limits, error);
     if (status == WEIR_OK)
         *out = request;
     else
         weir_openai_request_free(&request);
     return status;
+}
+
+weir_status weir_openai_request_read(
+    weir_openai_request *out, bool chat, const char *text, size_t n,
+    const weir_request_limits *limits, weir_api_error *error
+)
+{
+    json_t *root = NULL;
+    WEIR_TRY(weir_json_read(&root, text, n, error));
+    return weir_openai_request_take(out, chat, root, limits, error);
 }
 
 void weir_openai_request_forget_prompt(weir_openai_request *request)

@@ -73,6 +73,11 @@ WEIR_MUST_CHECK weir_status weir_openai_request_read(
     weir_openai_request *out, bool chat, const char *text, size_t n,
     const weir_request_limits *limits, weir_api_error *error
 );
+/* The same of a body that is parsed, of which it becomes the owner also on failure. */
+WEIR_MUST_CHECK weir_status weir_openai_request_take(
+    weir_openai_request *out, bool chat, json_t *root, const weir_request_limits *limits,
+    weir_api_error *error
+);
 /* Called after the prompt was read: frees messages, variables and the body, but not the tools. */
 void weir_openai_request_forget_prompt(weir_openai_request *request);
 void weir_openai_request_free(weir_openai_request *request);

@@ -23,6 +23,7 @@ typedef enum weir_body {
     WEIR_BODY_STATE = 64,
     WEIR_BODY_STATE_QUERY = 128,
     WEIR_BODY_STATE_MERGE = 256,
+    WEIR_BODY_RESPONSES = 512,
 } weir_body;
 
 typedef enum weir_field_use {
@@ -62,6 +63,8 @@ typedef struct weir_unknown_fields {
 WEIR_MUST_CHECK weir_status weir_fields_check(
     const json_t *root, weir_body body, weir_unknown_fields *unknown, weir_api_error *error
 );
+/* True if the field is read in all of these bodies, and means the same. */
+bool weir_field_is_read(const char *key, unsigned bodies);
 /* Error 400 "unsupported_parameter" for this key. */
 WEIR_MUST_CHECK weir_status weir_api_unsupported(weir_api_error *error, const char *key);
 void weir_unknown_add(weir_unknown_fields *unknown, const char *name, const char *nearest);

@@ -214,6 +214,7 @@ static const weir_route routes[] = {
     { "GET", "/v1/models/", false, false, run_model },
     { "POST", "/v1/chat/completions", false, true, weir_generate_chat },
     { "POST", "/v1/completions", false, true, weir_generate_completion },
+    { "POST", "/v1/responses", false, true, weir_generate_response },
     { "POST", "/v1/embeddings", false, false, run_embeddings },
     { "POST", "/tokenize", false, true, weir_tokens_encode },
     { "POST", "/detokenize", false, true, weir_tokens_decode },

@@ -12,6 +12,8 @@ extern "C" {
 /* Begin and end a frame around text appended by the caller, which must contain no line end (JSON
  * from weir_json_out never does). */
 WEIR_MUST_CHECK weir_status weir_sse_begin(weir_buffer *out);
+/* The beginning of a frame with a name. */
+WEIR_MUST_CHECK weir_status weir_sse_event(weir_buffer *out, const char *name);
 WEIR_MUST_CHECK weir_status weir_sse_end(weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_sse_ping(weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_sse_done(weir_buffer *out);

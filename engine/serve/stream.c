@@ -1,6 +1,6 @@
 /* engine/serve/stream.c - the pieces of a stream: the connection fetches the next piece when the
- * previous one is sent. A slow reader gets fewer and larger pieces; pending output is never larger
- * than the answer's text. */
+ * previous one is sent. A slow reader gets fewer and larger pieces; pending output is bounded
+ * by the answer's text. */
 #include <string.h>
 
 #include "engine/base/clock.h"
@@ -42,7 +42,8 @@ static weir_piece next_piece(weir_exchange *x, const char **text, size_t *n)
     }
     if (!g->end_sent) return WEIR_PIECE_NONE;
     /* An incomplete answer ends without [DONE] and without the last chunk. */
-    return g->failure.status != 0 ? WEIR_PIECE_BROKEN : WEIR_PIECE_END;
+    const bool is_broken = g->failure.status != 0 && !g->api->tells_failure;
+    return is_broken ? WEIR_PIECE_BROKEN : WEIR_PIECE_END;
 }
 
 weir_piece weir_stream_next(weir_exchange *x, const char **text, size_t *n)

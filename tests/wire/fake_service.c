@@ -44,6 +44,8 @@ struct weir_service {
     weir_engine_facts facts;
     weir_fake_options options;
     weir_fake_model model;
+    int32_t *said; /* weir_fake_service_say */
+    int32_t n_said;
     cache_entry cache[CACHE_ENTRIES];
     size_t cache_at;
     pthread_t thread;
@@ -149,7 +151,12 @@ static void decode(weir_service *s, weir_job *job, int32_t choice)
 {
     weir_fake_answer *const q = &job->choice[choice].answer;
     weir_logprob top[WEIR_TOP_LOGPROBS];
-    const int32_t token = weir_fake_model_draw(&s->model, &job->request, choice, q);
+    if (s->n_said > 0 && q->n == s->n_said) {
+        end_choice(job, choice, WEIR_FINISH_STOP);
+        return;
+    }
+    const int32_t token =
+        s->n_said > 0 ? s->said[q->n] : weir_fake_model_draw(&s->model, &job->request, choice, q);
     weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = choice, .token = token };
     if (weir_fake_model_is_stop(&s->model, token)) {
         end_choice(job, choice, WEIR_FINISH_STOP);
@@ -348,6 +355,16 @@ void weir_job_release(weir_job *job)
 
 weir_engine_facts *weir_fake_service_facts(weir_service *service) { return &service->facts; }
 
+weir_status weir_fake_service_say(weir_service *s, const int32_t *tokens, size_t n)
+{
+    free(s->said);
+    s->said = malloc((n + 1) * sizeof *s->said);
+    s->n_said = s->said != NULL ? (int32_t)n : 0;
+    if (s->said == NULL) return WEIR_ENOMEM;
+    memcpy(s->said, tokens, n * sizeof *s->said);
+    return WEIR_OK;
+}
+
 const weir_engine_facts *weir_service_facts_of(const weir_service *service)
 {
     return &service->facts;
@@ -437,5 +454,6 @@ void weir_fake_service_close(weir_service *s)
         free(s->cache[i].salt);
     }
     weir_fake_model_close(&s->model);
+    free(s->said);
     free(s);
 }

@@ -7,6 +7,7 @@ import json
 import answers
 import hubs
 import load_replies
+import responses
 import states
 import tokenizers
 from containers import (
@@ -278,5 +279,6 @@ write(
 answers.write_all()
 hubs.write_all()
 load_replies.write_all()
+responses.write_all()
 states.write_all()
 tokenizers.write_all()

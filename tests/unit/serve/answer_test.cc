@@ -246,4 +246,28 @@ TEST_F(Answer, ScoresOfCompletions)
     weir_logprob_list_free(&prompt);
 }
 
+/* The same order for a reader that takes all at the end. */
+TEST_F(Answer, KeepsTheOrderOfItsParts)
+{
+    open_parser(WEIR_THINK_INSIDE);
+    answer_.has_parts = true;
+    push_all("Hm.</think>One.<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"
+             "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>Two.");
+    ASSERT_EQ(WEIR_OK, weir_answer_finish(&answer_, WEIR_FINISH_STOP));
+    size_t n = 0;
+    const weir_answer_part *const parts = weir_answer_parts(&answer_, &n);
+    std::string order;
+    for (size_t i = 0; i < n; i++) {
+        const weir_answer_part &part = parts[i];
+        const size_t length = part.end - part.begin;
+        order += part.kind == WEIR_PART_REASONING ? "r:" + reasoning().substr(part.begin, length)
+                 : part.kind == WEIR_PART_CONTENT ? "c:" + content().substr(part.begin, length)
+                                                  : std::string("f:") + calls()[part.begin].name;
+        order += "|";
+    }
+    EXPECT_EQ("r:Hm.|c:One.|f:f|f:g|c:Two.|", order);
+    weir_answer_free(&answer_);
+    answer_ = {};
+}
+
 } // namespace

@@ -83,6 +83,21 @@ class Server : public testing::Test {
         return weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP);
     }
 
+    /* Answers are this text from now on, control tokens included. */
+    void say(const std::string &text) const
+    {
+        weir_ids ids = {};
+        weir_error error = {};
+        weir_encode_options options = {};
+        options.parse_special = true;
+        ASSERT_EQ(
+            WEIR_OK,
+            weir_tokenizer_encode(tokenizer_, &ids, text.data(), text.size(), &options, &error)
+        ) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_fake_service_say(service_, ids.data, ids.count));
+        weir_ids_free(&ids);
+    }
+
     int connect_to() const { return http::connect_to(weir_server_port(server_)); }
     int post(const std::string &path, const std::string &body) const
     {

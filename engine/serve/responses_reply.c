@@ -1,0 +1,315 @@
+/* engine/serve/responses_reply.c - POST /v1/responses: the reply without a stream, and the objects
+ * that events share with it. */
+#include "engine/serve/responses_reply.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+
+/* ---- statuses -------------------------------------------------------------------------------- */
+
+/* Why an answer is incomplete; NULL: it is not. */
+static const char *reason_of(const weir_generation *g)
+{
+    const char *const reason = weir_answer_reason(&g->answers[0]);
+    return reason[0] == 'l'                 ? "max_output_tokens"
+           : strcmp(reason, "timeout") == 0 ? "timeout"
+                                            : NULL;
+}
+
+bool weir_response_is_incomplete(const weir_generation *g) { return reason_of(g) != NULL; }
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+size_t weir_response_items(const weir_generation *g)
+{
+    size_t n;
+    (void)weir_answer_parts(&g->answers[0], &n);
+    return n == 0 && g->answers[0].finish != WEIR_FINISH_NONE ? 1 : n;
+}
+
+static void take_text(
+    weir_response_item *item, const weir_buffer *text, const weir_answer_part *part
+)
+{
+    item->text = text->data != NULL ? text->data + part->begin : "";
+    item->n = part->end - part->begin;
+}
+
+weir_response_item weir_response_item_at(const weir_generation *g, size_t index)
+{
+    const weir_answer *const answer = &g->answers[0];
+    const weir_answer_part empty = { .kind = WEIR_PART_CONTENT };
+    size_t n;
+    const weir_answer_part *const parts = weir_answer_parts(answer, &n);
+    const weir_answer_part *const part = index < n ? &parts[index] : &empty;
+    weir_response_item item = { .kind = part->kind, .index = index };
+    switch (part->kind) {
+    case WEIR_PART_REASONING: take_text(&item, &answer->reasoning, part); break;
+    case WEIR_PART_CONTENT: take_text(&item, &answer->content, part); break;
+    case WEIR_PART_CALL:
+        item.call = part->begin;
+        item.text = weir_answer_calls(answer, &n)[item.call].arguments;
+        item.n = strlen(item.text);
+        break;
+    case WEIR_PART_KINDS: break;
+    }
+    return item;
+}
+
+static const char *prefix_of(weir_part_kind kind)
+{
+    return kind == WEIR_PART_REASONING ? "rs" : kind == WEIR_PART_CONTENT ? "msg" : "fc";
+}
+
+void weir_response_item_id(
+    char out[WEIR_RESPONSE_ID], const weir_generation *g, const weir_response_item *item
+)
+{
+    (void)snprintf(
+        out, WEIR_RESPONSE_ID, "%s_%s_%zu", prefix_of(item->kind),
+        g->id + strlen(g->api->id_prefix), item->index
+    );
+}
+
+/* Only what was being written when the answer was cut is incomplete. */
+static const char *status_of(const weir_generation *g, const weir_response_item *item, bool whole)
+{
+    const bool is_cut = g->failure.status != 0 || reason_of(g) != NULL;
+    const bool is_last = item->index + 1 == weir_response_items(g);
+    if (!whole) return "in_progress";
+    return is_cut && is_last && item->kind != WEIR_PART_CALL ? "incomplete" : "completed";
+}
+
+void weir_response_part_write(
+    weir_json_out *json, const weir_generation *g, weir_part_kind kind, const char *text, size_t n
+)
+{
+    const char *const thought = g->responses->has_summary ? "summary_text" : "reasoning_text";
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "type", kind == WEIR_PART_CONTENT ? "output_text" : thought);
+    weir_json_key(json, "text");
+    weir_json_bytes(json, text, n);
+    if (kind == WEIR_PART_CONTENT) {
+        weir_json_key(json, "annotations");
+        weir_json_open(json, '[');
+        weir_json_close(json, ']');
+        weir_json_key(json, "logprobs");
+        weir_json_open(json, '[');
+        weir_json_close(json, ']');
+    }
+    weir_json_close(json, '}');
+}
+
+/* Writes `key` with an array of the item's text, or an empty one. */
+static void write_texts(
+    weir_json_out *json, const weir_generation *g, const char *key, const weir_response_item *item,
+    bool with_text
+)
+{
+    weir_json_key(json, key);
+    weir_json_open(json, '[');
+    if (with_text) weir_response_part_write(json, g, item->kind, item->text, item->n);
+    weir_json_close(json, ']');
+}
+
+/* A client that sends only this part back has lost nothing. */
+static void write_encrypted(weir_json_out *json, const weir_response_item *item)
+{
+    weir_buffer text = { 0 };
+    weir_status status = weir_buffer_text(&text, WEIR_RESPONSES_REASONING);
+    if (status == WEIR_OK) status = weir_buffer_add(&text, item->text, item->n);
+    weir_json_key(json, "encrypted_content");
+    if (status == WEIR_OK)
+        weir_json_bytes(json, text.data, text.size);
+    else if (json->status == WEIR_OK)
+        json->status = status;
+    weir_buffer_free(&text);
+}
+
+static void write_reasoning(
+    weir_json_out *json, const weir_generation *g, const weir_response_item *item, bool whole
+)
+{
+    const bool has_summary = g->responses->has_summary;
+    weir_json_put_string(json, "type", "reasoning");
+    write_texts(json, g, "summary", item, whole && has_summary);
+    if (!has_summary) write_texts(json, g, "content", item, whole);
+    if (whole && g->responses->has_encrypted) write_encrypted(json, item);
+}
+
+static void write_call(
+    weir_json_out *json, const weir_generation *g, const weir_response_item *item, bool whole
+)
+{
+    char made[WEIR_CALL_ID];
+    size_t n;
+    const weir_tool_call *const call = &weir_answer_calls(&g->answers[0], &n)[item->call];
+    weir_json_put_string(json, "type", "function_call");
+    weir_json_put_string(json, "call_id", weir_reply_call_id(made, g, 0, item->call));
+    weir_json_put_string(json, "name", call->name);
+    weir_json_put_string(json, "arguments", whole ? item->text : "");
+}
+
+void weir_response_item_write(
+    weir_json_out *json, const weir_generation *g, const weir_response_item *item, bool whole
+)
+{
+    char id[WEIR_RESPONSE_ID];
+    weir_response_item_id(id, g, item);
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "id", id);
+    switch (item->kind) {
+    case WEIR_PART_REASONING: write_reasoning(json, g, item, whole); break;
+    case WEIR_PART_CONTENT:
+        weir_json_put_string(json, "type", "message");
+        weir_json_put_string(json, "role", "assistant");
+        write_texts(json, g, "content", item, whole);
+        break;
+    case WEIR_PART_CALL: write_call(json, g, item, whole); break;
+    case WEIR_PART_KINDS: break;
+    }
+    weir_json_put_string(json, "status", status_of(g, item, whole));
+    weir_json_close(json, '}');
+}
+
+/* ---- the Response ---------------------------------------------------------------------------- */
+
+static void write_null(weir_json_out *json, const char *key)
+{
+    weir_json_key(json, key);
+    weir_json_null(json);
+}
+
+/* Of a reply with another status than 200, which is a timeout's, also for clients that read only
+ * errors. */
+static void write_error(weir_json_out *json, const weir_generation *g, bool has_ended)
+{
+    const weir_api_error *const failure = &g->failure;
+    if (has_ended && failure->status != 0) {
+        weir_json_key(json, "error");
+        weir_json_open(json, '{');
+        weir_json_put_string(json, "code", failure->code != NULL ? failure->code : failure->type);
+        weir_json_put_string(json, "message", failure->message);
+        weir_json_close(json, '}');
+    } else if (has_ended && !g->request.stream && weir_generation_is_late(g)) {
+        weir_api_error_member(json, &g->exchange->error);
+    } else {
+        write_null(json, "error");
+    }
+}
+
+static void write_status(weir_json_out *json, const weir_generation *g, bool has_ended)
+{
+    const bool has_failed = has_ended && g->failure.status != 0;
+    const char *const reason = has_ended && !has_failed ? reason_of(g) : NULL;
+    weir_json_put_string(
+        json, "status",
+        !has_ended       ? "in_progress"
+        : has_failed     ? "failed"
+        : reason != NULL ? "incomplete"
+                         : "completed"
+    );
+    write_error(json, g, has_ended);
+    if (reason == NULL) {
+        write_null(json, "incomplete_details");
+        return;
+    }
+    weir_json_key(json, "incomplete_details");
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "reason", reason);
+    weir_json_close(json, '}');
+}
+
+static void write_usage(weir_json_out *json, const weir_generation *g)
+{
+    const weir_usage usage = weir_generation_usage(g);
+    weir_json_key(json, "usage");
+    weir_json_open(json, '{');
+    weir_json_put_integer(json, "input_tokens", usage.n_prompt);
+    weir_json_key(json, "input_tokens_details");
+    weir_json_open(json, '{');
+    weir_json_put_integer(json, "cached_tokens", usage.n_cached);
+    weir_json_close(json, '}');
+    weir_json_put_integer(json, "output_tokens", usage.n_answer);
+    weir_json_key(json, "output_tokens_details");
+    weir_json_open(json, '{');
+    weir_json_put_integer(json, "reasoning_tokens", g->answers[0].n_reasoning_tokens);
+    weir_json_close(json, '}');
+    weir_json_put_integer(json, "total_tokens", (int64_t)usage.n_prompt + usage.n_answer);
+    weir_reply_usage_notes(json, g);
+    weir_json_close(json, '}');
+}
+
+static void write_output(weir_json_out *json, const weir_generation *g, bool has_ended)
+{
+    const size_t n = has_ended ? weir_response_items(g) : 0;
+    weir_json_key(json, "output");
+    weir_json_open(json, '[');
+    for (size_t i = 0; i < n; i++) {
+        const weir_response_item item = weir_response_item_at(g, i);
+        weir_response_item_write(json, g, &item, true);
+    }
+    weir_json_close(json, ']');
+}
+
+/* Without the digits that a float adds. */
+static double decimal(float value) { return round((double)value * 1e6) / 1e6; }
+
+void weir_response_write(weir_json_out *json, const weir_generation *g, bool has_ended)
+{
+    const weir_server_options *const options = &g->exchange->server->options;
+    const weir_buffer *const echo = &g->responses->echo;
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "id", g->id);
+    weir_json_put_string(json, "object", "response");
+    weir_json_put_integer(json, "created_at", g->created);
+    weir_json_put_string(json, "model", options->model_name);
+    weir_json_put_string(json, "system_fingerprint", options->fingerprint);
+    write_status(json, g, has_ended);
+    write_output(json, g, has_ended);
+    if (has_ended)
+        write_usage(json, g);
+    else
+        write_null(json, "usage");
+    weir_json_put_number(json, "temperature", decimal(g->request.sampling.temperature));
+    weir_json_put_number(json, "top_p", decimal(g->request.sampling.top_p));
+    weir_json_raw(json, echo->data, echo->size);
+    weir_reply_notes(json, g);
+    if (has_ended) weir_reply_timings(json, g);
+    weir_json_close(json, '}');
+}
+
+/* ---- the API --------------------------------------------------------------------------------- */
+
+static weir_status read_request(
+    weir_generation *g, const char *text, size_t n, weir_api_error *error
+)
+{
+    g->responses = weir_memory_take_zero(1, sizeof *g->responses);
+    if (g->responses == NULL) return weir_api_no_memory(error);
+    const weir_request_limits *const limits = &g->exchange->server->limits;
+    return weir_responses_read(&g->request, g->responses, text, n, limits, error);
+}
+
+static weir_status write_whole(weir_buffer *out, weir_generation *g)
+{
+    weir_json_out json = { .buffer = out };
+    weir_response_write(&json, g, true);
+    return json.status;
+}
+
+static const weir_api api = {
+    .id_prefix = "resp_",
+    .chat = true,
+    .has_parts = true,
+    .tells_failure = true,
+    .read = read_request,
+    .name_error = weir_responses_name_error,
+    .whole = write_whole,
+    .events = weir_response_events,
+    .last_words = weir_response_last_words,
+};
+
+void weir_generate_response(weir_exchange *x) { weir_generate(x, &api); }
