@@ -20,6 +20,7 @@ typedef struct weir_api {
      * SSE, and sets g->end_sent after the last one. */
     weir_status (*whole)(weir_buffer *out, weir_generation *g);
     weir_status (*events)(weir_buffer *out, weir_generation *g);
+    weir_status (*ping)(weir_buffer *out); /* what a stream sends in silence */
     /* The last event when there is no memory for another one; valid as long as g. */
     const char *(*last_words)(weir_generation *g);
 } weir_api;

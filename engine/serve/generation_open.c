@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/serve/generation.h"
+#include "engine/serve/sse.h"
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
@@ -350,6 +351,7 @@ static const weir_api chat_api = {
     .read = read_request,
     .whole = weir_reply_whole,
     .events = weir_reply_events,
+    .ping = weir_sse_ping,
     .last_words = weir_reply_last_words,
 };
 static const weir_api completion_api = {
@@ -357,6 +359,7 @@ static const weir_api completion_api = {
     .read = read_request,
     .whole = weir_reply_whole,
     .events = weir_reply_events,
+    .ping = weir_sse_ping,
     .last_words = weir_reply_last_words,
 };
 

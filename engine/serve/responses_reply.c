@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/serve/sse.h"
 
 /* ---- statuses -------------------------------------------------------------------------------- */
 
@@ -309,6 +310,7 @@ static const weir_api api = {
     .name_error = weir_responses_name_error,
     .whole = write_whole,
     .events = weir_response_events,
+    .ping = weir_sse_ping,
     .last_words = weir_response_last_words,
 };
 

@@ -5,14 +5,13 @@
 
 #include "engine/base/clock.h"
 #include "engine/serve/generation.h"
-#include "engine/serve/sse.h"
 
 /* Makes the next piece of output, if there is any. */
 static weir_status refill(weir_generation *g)
 {
     weir_buffer_clear(&g->out);
     if (!g->end_sent) WEIR_TRY(g->api->events(&g->out, g));
-    if (g->out.size == 0 && g->ping && !g->end_sent) WEIR_TRY(weir_sse_ping(&g->out));
+    if (g->out.size == 0 && g->ping && !g->end_sent) WEIR_TRY(g->api->ping(&g->out));
     g->ping = false;
     return WEIR_OK;
 }
