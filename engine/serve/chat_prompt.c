@@ -142,6 +142,28 @@ bool weir_chat_reads_effort(const weir_server *server)
     return read;
 }
 
+/* ---- order of messages ----------------------------------------------------------------------- */
+
+/* Templates may refuse it, or leave it out. */
+bool weir_chat_takes_after_user(const weir_server *server, const char *role)
+{
+    static const char word[] = "reminder";
+    const weir_openai_request request = { .add_generation_prompt = true };
+    weir_chat_output output = { 0 };
+    weir_api_error refused;
+    json_t *const messages = json_pack(
+        "[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "a", "role",
+        "assistant", "content", "b", "role", "user", "content", "c", "role", role, "content", word
+    );
+    const bool takes =
+        messages != NULL &&
+        render(&output, server, &request, (texts){ messages, NULL }, &refused) == WEIR_OK &&
+        memmem(output.text.data, output.text.size, word, sizeof word - 1) != NULL;
+    weir_chat_output_free(&output);
+    json_decref(messages);
+    return takes;
+}
+
 /* ---- prompts --------------------------------------------------------------------------------- */
 
 weir_status weir_text_encode(

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "engine/base/clock.h"
+#include "engine/serve/anthropic_error.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
@@ -241,7 +242,10 @@ void weir_reply_error(weir_exchange *x)
     weir_memory_tracker *const tracker = weir_memory_tracker_set(NULL
     ); /* at most a page, so that even an error about memory can be sent */
     weir_buffer text = { 0 };
-    if (weir_api_error_write(&text, &x->error) != WEIR_OK)
+    const weir_status status = weir_anthropic_has_path(x->path)
+                                   ? weir_anthropic_error_write(&text, &x->error, x->id)
+                                   : weir_api_error_write(&text, &x->error);
+    if (status != WEIR_OK)
         weir_buffer_free(&text); /* empty body: there is no memory for a better one */
     (void)weir_memory_tracker_set(tracker);
     weir_reply_json(x, x->error.status, &text);

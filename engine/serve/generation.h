@@ -53,6 +53,13 @@ typedef struct weir_session_reads {
     char key[WEIR_STATE_NAME + 16]; /* of the job that reads the beginning */
 } weir_session_reads;
 
+/* The content block of /v1/messages that a stream has begun and not ended. */
+typedef enum weir_block_kind {
+    WEIR_BLOCK_NONE,
+    WEIR_BLOCK_THINKING,
+    WEIR_BLOCK_TEXT
+} weir_block_kind;
+
 /* Everything from `prompts` on requires the exchange's lock. */
 struct weir_generation {
     weir_exchange *exchange;
@@ -82,6 +89,8 @@ struct weir_generation {
     weir_buffer out;
     int64_t last_sent_ns;
     bool ping, end_sent;
+    weir_block_kind open_block; /* what the last of n_blocks is while it is not complete */
+    int32_t n_blocks;
 };
 
 static inline bool weir_generation_is_over(const weir_generation *g)

@@ -269,6 +269,7 @@ void weir_request_log(weir_exchange *exchange); /* called when the request has e
 void weir_generate_chat(weir_exchange *exchange); /* route */
 void weir_generate_completion(weir_exchange *exchange); /* route */
 void weir_generate_response(weir_exchange *exchange); /* route, responses_reply.c */
+void weir_generate_message(weir_exchange *exchange); /* route; anthropic_api.c */
 /* Submits more prompts, or makes the reply. Worker. */
 void weir_generation_advance(weir_exchange *exchange);
 void weir_generation_abandon(weir_generation *generation); /* cancels its session job. Worker. */
@@ -296,6 +297,7 @@ void weir_stream_tick(weir_exchange *exchange, int64_t now_ns);
 
 /* ---- other endpoints ------------------------------------------------------------------------- */
 
+void weir_anthropic_count_tokens(weir_exchange *exchange);
 void weir_tokens_encode(weir_exchange *exchange);
 void weir_tokens_decode(weir_exchange *exchange);
 void weir_memory_get(weir_exchange *exchange);
@@ -348,6 +350,8 @@ WEIR_MUST_CHECK weir_status weir_text_encode(
 );
 /* True if the chat template depends on the reasoning effort. */
 bool weir_chat_reads_effort(const weir_server *server);
+/* True if the chat template takes a message of this role after one of the user. */
+bool weir_chat_takes_after_user(const weir_server *server, const char *role);
 /* Makes ids and text of a chat prompt. Fills the error on failure. */
 WEIR_MUST_CHECK weir_status weir_chat_prompt(
     weir_ids *ids, const weir_server *server, const weir_openai_request *request, weir_buffer *text,

@@ -24,6 +24,7 @@ typedef enum weir_body {
     WEIR_BODY_STATE_QUERY = 128,
     WEIR_BODY_STATE_MERGE = 256,
     WEIR_BODY_RESPONSES = 512,
+    WEIR_BODY_MESSAGES = 1024, /* of Anthropic's API */
 } weir_body;
 
 typedef enum weir_field_use {

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "engine/base/clock.h"
+#include "engine/serve/anthropic_error.h"
 #include "engine/serve/generation.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/page.h"
@@ -135,6 +136,7 @@ static bool make_head(weir_connection *c, weir_exchange *x)
     add(&h, "HTTP/1.1 %d %s\r\n", x->status, reason_of(x->status));
     add_date(&h);
     add(&h, "x-request-id: %s\r\n", x->id);
+    if (weir_anthropic_has_path(x->path)) add(&h, "request-id: %s\r\n", x->id);
     if (x->content_type != NULL) add(&h, "Content-Type: %s\r\n", x->content_type);
     add_error(&h, &x->error);
     add_kv(&h, x);

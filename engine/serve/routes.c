@@ -215,6 +215,8 @@ static const weir_route routes[] = {
     { "POST", "/v1/chat/completions", false, true, weir_generate_chat },
     { "POST", "/v1/completions", false, true, weir_generate_completion },
     { "POST", "/v1/responses", false, true, weir_generate_response },
+    { "POST", "/v1/messages", false, true, weir_generate_message },
+    { "POST", "/v1/messages/count_tokens", false, true, weir_anthropic_count_tokens },
     { "POST", "/v1/embeddings", false, false, run_embeddings },
     { "POST", "/tokenize", false, true, weir_tokens_encode },
     { "POST", "/detokenize", false, true, weir_tokens_decode },

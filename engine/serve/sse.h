@@ -1,5 +1,6 @@
 /* engine/serve/sse.h - frames of an event stream. Uses only `data:` lines and comments, one line
- * each, ended by one blank line: what clients of OpenAI's API can read. */
+ * each, ended by one blank line: what clients of OpenAI's API can read. Where an API names its
+ * events, an `event:` line comes first. */
 #pragma once
 #include <stddef.h>
 

@@ -13,8 +13,8 @@ void weir_stop_list_free(weir_stop_list *list)
     list->count = 0;
 }
 
-/* Start of the match that ends first; SIZE_MAX: none. */
-static size_t first_match(const weir_stop_list *list, const char *text, size_t n)
+/* Start of the match that ends first, and its string; SIZE_MAX: none. */
+static size_t first_match(const weir_stop_list *list, const char *text, size_t n, size_t *which)
 {
     size_t best_begin = (size_t)-1, best_end = (size_t)-1;
     for (size_t i = 0; i < list->count; i++) {
@@ -22,7 +22,7 @@ static size_t first_match(const weir_stop_list *list, const char *text, size_t n
         if (at == NULL) continue;
         const size_t begin = (size_t)(at - text), end = begin + list->length[i];
         if (end < best_end || (end == best_end && begin < best_begin))
-            best_begin = begin, best_end = end;
+            best_begin = begin, best_end = end, *which = i;
     }
     return best_begin;
 }
@@ -47,7 +47,7 @@ weir_status weir_stop_push(weir_stop_matcher *matcher, weir_buffer *out, const c
     const char *const held = matcher->held.data;
     const size_t size = matcher->held.size;
     if (size == 0) return WEIR_OK;
-    const size_t begin = first_match(matcher->list, held, size);
+    const size_t begin = first_match(matcher->list, held, size, &matcher->which);
     matcher->matched = begin != (size_t)-1;
     const size_t keep = matcher->matched ? size - begin : open_tail(matcher->list, held, size);
     WEIR_TRY(weir_buffer_add(out, held, size - keep));

@@ -25,6 +25,7 @@ typedef struct weir_stop_matcher {
     const weir_stop_list *list;
     weir_buffer held; /* a suffix of the text that is a proper prefix of some stop string */
     bool matched;
+    size_t which; /* the string of the list, if matched */
 } weir_stop_matcher;
 
 /* Adds text [n] and appends what may be sent to `out`. When a stop string is complete, sets

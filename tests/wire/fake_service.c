@@ -147,16 +147,19 @@ static void prefill(weir_service *s, weir_job *job)
     }
 }
 
+static int32_t next_token(weir_service *s, const weir_job *job, int32_t choice)
+{
+    const weir_fake_answer *const q = &job->choice[choice].answer;
+    size_t n;
+    if (s->said == NULL) return weir_fake_model_draw(&s->model, &job->request, choice, q);
+    return q->n < s->n_said ? s->said[q->n] : weir_tokenizer_stop_ids(s->model.tokenizer, &n)[0];
+}
+
 static void decode(weir_service *s, weir_job *job, int32_t choice)
 {
     weir_fake_answer *const q = &job->choice[choice].answer;
     weir_logprob top[WEIR_TOP_LOGPROBS];
-    if (s->n_said > 0 && q->n == s->n_said) {
-        end_choice(job, choice, WEIR_FINISH_STOP);
-        return;
-    }
-    const int32_t token =
-        s->n_said > 0 ? s->said[q->n] : weir_fake_model_draw(&s->model, &job->request, choice, q);
+    const int32_t token = next_token(s, job, choice);
     weir_event event = { .type = WEIR_EVENT_TOKEN, .choice = choice, .token = token };
     if (weir_fake_model_is_stop(&s->model, token)) {
         end_choice(job, choice, WEIR_FINISH_STOP);
@@ -358,10 +361,13 @@ weir_engine_facts *weir_fake_service_facts(weir_service *service) { return &serv
 weir_status weir_fake_service_say(weir_service *s, const int32_t *tokens, size_t n)
 {
     free(s->said);
+    s->said = NULL;
+    s->n_said = 0;
+    if (tokens == NULL) return WEIR_OK;
     s->said = malloc((n + 1) * sizeof *s->said);
-    s->n_said = s->said != NULL ? (int32_t)n : 0;
     if (s->said == NULL) return WEIR_ENOMEM;
     memcpy(s->said, tokens, n * sizeof *s->said);
+    s->n_said = (int32_t)n;
     return WEIR_OK;
 }
 

@@ -20,7 +20,8 @@ WEIR_MUST_CHECK weir_status weir_fake_service_open(
 );
 /* What the service says of itself; may be changed before the first request. */
 weir_engine_facts *weir_fake_service_facts(weir_service *service);
-/* What all answers are from now on, copied; before a request. n 0: what the model draws. */
+/* What all answers are from now on, tokens [n], copied; before a request. NULL: what the model
+ * draws. */
 WEIR_MUST_CHECK weir_status
 weir_fake_service_say(weir_service *service, const int32_t *tokens, size_t n);
 void weir_fake_service_close(weir_service *service); /* all jobs were released */

@@ -17,7 +17,7 @@ case ${1:-} in
 esac
 venv=${WEIR_WIRE_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/wire-venv}
 old_clients=$venv-openai2
-lacks=messages,ollama,llama
+lacks=ollama,llama
 
 # make_venv FOLDER REQUIREMENTS
 make_venv() {

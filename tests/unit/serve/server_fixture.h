@@ -84,7 +84,7 @@ class Server : public testing::Test {
     }
 
     /* Answers are this text from now on, control tokens included. */
-    void say(const std::string &text) const
+    void say(const std::string &text)
     {
         weir_ids ids = {};
         weir_error error = {};
@@ -95,6 +95,7 @@ class Server : public testing::Test {
             weir_tokenizer_encode(tokenizer_, &ids, text.data(), text.size(), &options, &error)
         ) << error.text;
         ASSERT_EQ(WEIR_OK, weir_fake_service_say(service_, ids.data, ids.count));
+        n_said_ = ids.count;
         weir_ids_free(&ids);
     }
 
@@ -131,6 +132,7 @@ class Server : public testing::Test {
     weir_server_options options_ = {};
     weir_server *server_ = nullptr;
     weir_service *service_ = nullptr;
+    size_t n_said_ = 0; /* tokens of say() */
     weir_tokenizer *tokenizer_ = nullptr;
     weir_chat_template *chat_ = nullptr;
     weir_ledger *ledger_ = nullptr;
