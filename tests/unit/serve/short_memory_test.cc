@@ -5,6 +5,8 @@
 
 #include "engine/base/heap.h"
 #include "engine/formats/json.h"
+#include "engine/serve/anthropic_convert.h"
+#include "engine/serve/anthropic_request.h"
 #include "engine/serve/openai_request.h"
 #include "engine/toolcalls/chat_parser.h"
 
@@ -85,6 +87,37 @@ TEST_F(ShortMemory, OfARequest)
         const weir_status status =
             weir_openai_request_read(&request, true, chat, strlen(chat), &l, &error);
         if (status != WEIR_OK) EXPECT_EQ(error.status, 503) << error.message;
+        weir_openai_request_free(&request);
+        return status;
+    });
+    EXPECT_GT(refused, 150);
+}
+
+const char *const message =
+    R"({"max_tokens":2000,"system":[{"type":"text","text":"s"},{"type":"text","text":"t"}],
+    "messages":[{"role":"user","content":"a"},
+    {"role":"assistant","content":[{"type":"thinking","thinking":"h"},{"type":"text","text":"b"},
+     {"type":"tool_use","id":"i","name":"f","input":{"k":[1,2]}}]},
+    {"role":"user","content":[{"type":"tool_result","tool_use_id":"i","is_error":true,
+     "content":[{"type":"text","text":"r"}]},{"type":"text","text":"go"}]},
+    {"role":"system","content":"l"},{"role":"system","content":"m"}],
+    "tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}],
+    "tool_choice":{"type":"auto","disable_parallel_tool_use":true},"stop_sequences":["x"],
+    "thinking":{"type":"enabled","budget_tokens":1024},"output_config":{"effort":"max"},
+    "context_management":{"edits":[{"type":"clear_thinking_20251015"}]}})";
+
+TEST_F(ShortMemory, OfARequestOfAnthropicsApi)
+{
+    const weir_request_limits l = limits();
+    const int refused = sweep([&] {
+        weir_openai_request request = {};
+        weir_api_error error = {};
+        char warning[WEIR_WARNING_BYTES] = "";
+        weir_status status = weir_anthropic_request_read(
+            &request, WEIR_ANTHROPIC_MESSAGE, message, strlen(message), &l, warning, &error
+        );
+        if (status != WEIR_OK) EXPECT_EQ(error.status, 503) << error.message;
+        if (status == WEIR_OK) status = weir_anthropic_fold_system(request.messages, true);
         weir_openai_request_free(&request);
         return status;
     });
