@@ -300,6 +300,7 @@ void weir_stream_tick(weir_exchange *exchange, int64_t now_ns);
 void weir_anthropic_count_tokens(weir_exchange *exchange);
 void weir_tokens_encode(weir_exchange *exchange);
 void weir_tokens_decode(weir_exchange *exchange);
+void weir_responses_tokens(weir_exchange *exchange);
 void weir_memory_get(weir_exchange *exchange);
 /* Writes the members "format", "k_format", ... into the open object. */
 void weir_kv_formats_write(weir_json_out *json, const weir_engine_facts *facts);

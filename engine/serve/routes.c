@@ -217,6 +217,7 @@ static const weir_route routes[] = {
     { "POST", "/v1/responses", false, true, weir_generate_response },
     { "POST", "/v1/messages", false, true, weir_generate_message },
     { "POST", "/v1/messages/count_tokens", false, true, weir_anthropic_count_tokens },
+    { "POST", "/v1/responses/input_tokens", false, true, weir_responses_tokens },
     { "POST", "/v1/embeddings", false, false, run_embeddings },
     { "POST", "/tokenize", false, true, weir_tokens_encode },
     { "POST", "/detokenize", false, true, weir_tokens_decode },

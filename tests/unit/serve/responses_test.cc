@@ -303,6 +303,40 @@ TEST_F(Responses, TellsWhatWasLeftOut)
     ) << text;
 }
 
+TEST_F(Responses, TokensAreCountedAsTheyAreAsked)
+{
+    open({ 1, 4096, 0, 0 });
+    const std::string more = R"(,"instructions":"One two three.",)" + std::string(tools);
+    const std::string text = ask("/v1/responses/input_tokens", body(more + R"(,"x":1)"));
+    ASSERT_EQ(0u, text.find("HTTP/1.1 200")) << text;
+    EXPECT_NE(std::string::npos, text.find("x-weir-warning: ")) << text;
+    const json_t *const root = parse(text.substr(text.find("\r\n\r\n") + 4));
+    EXPECT_EQ("response.input_tokens", string(root, "object"));
+    const json_t *const usage = json_object_get(reply(more + R"(,"max_output_tokens":1)"), "usage");
+    EXPECT_EQ(
+        json_integer_value(json_object_get(usage, "input_tokens")),
+        json_integer_value(json_object_get(root, "input_tokens"))
+    );
+    const struct {
+        const char *body, *param;
+    } rows[] = {
+        { R"({"input":[]})", "input" },
+        { R"({"input":[{"role":"user","content":"a"},{"role":"system","content":"b"}]})", "input" },
+        { R"({"input":"a","state":"b"})", "state" },
+    };
+    for (const auto &row : rows) {
+        const std::string refused = ask("/v1/responses/input_tokens", row.body);
+        EXPECT_EQ(0u, refused.find("HTTP/1.1 400")) << refused;
+        EXPECT_EQ(
+            row.param,
+            string(
+                json_object_get(parse(refused.substr(refused.find("\r\n\r\n") + 4)), "error"),
+                "param"
+            )
+        ) << row.body;
+    }
+}
+
 /* The words of the failure need memory: what the request holds already, or those that need none. */
 TEST_F(Responses, AFailureWithoutMemoryIsAnEventToo)
 {
