@@ -34,11 +34,15 @@ ISA_COPTS = {
 # undefined behaviour in v3 (see build:asan in .bazelrc). The others run little, so they are not
 # optimised: clang takes a tenth of the time.
 _NOT = ["-fno-sanitize=all", "-O0"]
+
+# With --config=one_level, whose programs are compared and not run, v2 alone is optimised.
+_FAST = ["-O0"]
 _NOT_V2 = select({"//:sanitized": _NOT, "//conditions:default": []})
 _NOT_AVX512 = select({
     "//:sanitized_avx512": ["-fno-sanitize=undefined"],
     "//:sanitized_all": ["-fno-sanitize=undefined"],
     "//:sanitized": _NOT,
+    "//:one_level": _FAST,
     "//conditions:default": [],
 })
 _ADDRESSES = select({
@@ -49,14 +53,20 @@ _ADDRESSES = select({
 _LIKE_V3 = select({
     "//:sanitized_avx512": _NOT,
     "//:sanitized": ["-fno-sanitize=undefined"],
+    "//:one_level": _FAST,
     "//conditions:default": [],
 })
 
 # Threads divide the work of all levels alike: races are looked for in one.
-_V3_ALONE = select({"//:threads_avx512": _NOT, "//conditions:default": []})
+_V3_ALONE = select({
+    "//:threads_avx512": _NOT,
+    "//:one_level": _FAST,
+    "//conditions:default": [],
+})
 _NOT_V3 = select({
     "//:threads_avx512": _NOT,
     "//:sanitized_avx512": ["-fno-sanitize=address"],
+    "//:one_level": _FAST,
     "//conditions:default": [],
 })
 NOT_SANITIZED = {

@@ -6,18 +6,19 @@
 #
 #   tests/reproducible/run.sh [--long] [--cache DIR] [TARGET...]
 #
-# TARGET: //engine:serve //engine:weir. --long: also //offload:weir_gpu, where a CUDA toolkit is,
-# and Nix builds the same programs. --cache: what clean checkouts built, and nothing else did; what
-# has the same inputs and flags is not built in one again. WEIR_SANDBOX: a folder on tmpfs in which
-# the clean checkout's actions run, for speed.
+# TARGET: //engine:serve //engine:weir. Of the levels of kernels, which are one source, only v2 is
+# optimised, in both checkouts. --long: the programs as they are released, also //offload:weir_gpu,
+# where a CUDA toolkit is, and Nix builds the same programs. --cache: what clean checkouts built,
+# and nothing else did; what has the same inputs and flags is not built in one again. WEIR_SANDBOX:
+# a folder on tmpfs in which the clean checkout's actions run, for speed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 export NIX_BUILDS=0
-options=()
+levels=(--config=one_level) options=()
 while :; do
     case ${1:-} in
-    --long) NIX_BUILDS=1; shift ;;
+    --long) NIX_BUILDS=1 levels=(); shift ;;
     --cache) options=("--disk_cache=$2"); shift 2 ;;
     -*) echo "reproducible: unknown option $1" >&2; exit 2 ;;
     *) break ;;
@@ -39,7 +40,7 @@ mkdir -p "$cache/weir" 2>/dev/null || cache=/var/tmp
 case $(realpath "$cache") in /tmp | /tmp/*) cache=/var/tmp ;; esac
 mkdir -p "$cache/weir"
 work=$(mktemp -d "$cache/weir/reproducible.XXXXXX")
-trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+trap 'in_clean shutdown >"$work/log"; chmod -R u+w "$work"; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 targets=("$@")
@@ -52,13 +53,14 @@ gpu=0
 clean=$work/clean/and-deeper/weir
 here() { (cd "$root" && bazel "$@" 2>&1); }
 in_clean() {
-    (cd "$clean" && bazel --batch --nohome_rc --output_user_root="$work/bazel" "$@" 2>&1)
+    (cd "$clean" &&
+        bazel --nohome_rc --output_user_root="$work/bazel" --max_idle_secs=600 "$@" 2>&1)
 }
 
 # build RUN NAME [OPTION...]: all programs, with the function that runs Bazel in a checkout.
 build() {
     local start=$SECONDS
-    "$1" build --config=cpu "${@:3}" "${targets[@]}" >"$work/log" || {
+    "$1" build --config=cpu "${levels[@]}" "${@:3}" "${targets[@]}" >"$work/log" || {
         bad "build $2"
         tail -n 40 "$work/log"
     }
