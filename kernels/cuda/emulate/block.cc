@@ -108,15 +108,17 @@ uint64_t next_random()
     return block.random;
 }
 
-// Visits 0 .. n - 1 in a scrambled order.
-template <class Visit> void scrambled(int64_t n, Visit visit)
+// Visits 0 .. n - 1 in a scrambled order. Of threads n is small: divisions take less time then.
+template <class Count, class Visit> void scrambled(Count n, Visit visit)
 {
-    const int64_t first = (int64_t)(next_random() % (uint64_t)n);
-    int64_t step = 1 + (int64_t)(next_random() % (uint64_t)n);
+    Count at = (Count)(next_random() % n), step = 1 + (Count)(next_random() % n);
     while (std::gcd(step, n) != 1) step++;
     step %= n; // n 1: 0
-    int64_t at = first;
-    for (int64_t i = 0; i < n; i++, at = (at + step) % n) visit(at);
+    for (Count i = 0; i < n; i++) {
+        visit(at);
+        at += step;
+        if (at >= n) at -= n;
+    }
 }
 
 void enter(int index)
@@ -183,8 +185,8 @@ void prepare(int index)
 bool run_round(uint32_t awake)
 {
     bool moved = false;
-    scrambled(block.n, [&](int64_t i) {
-        if (awake >> i / kWarp & 1 && block.fibers[(size_t)i].state == State::Ready)
+    scrambled((unsigned)block.n, [&](unsigned i) {
+        if (awake >> i / kWarp & 1 && block.fibers[i].state == State::Ready)
             enter((int)i), moved = true;
     });
     return moved;
@@ -379,8 +381,7 @@ void run_grid(
     block.dynamic =
         block.memory.data() + (128 - reinterpret_cast<uintptr_t>(block.memory.data()) % 128);
     block.dynamic_bytes = shared_bytes;
-    scrambled((int64_t)blocks, [&](int64_t i) {
-        const auto b = (uint64_t)i;
+    scrambled(blocks, [&](uint64_t b) {
         place.block = { (unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
                         (unsigned)(b / grid.x / grid.y) };
         run_block();
