@@ -47,6 +47,7 @@ static weir_server_options server_options(
        .write_timeout_ms = config->server.write_timeout_ms,
        .ping_ms = config->server.ping_ms,
        .model_name = weir_engine_plan_of(engine)->facts.model,
+       .aliases = config->server.aliases,
        .fingerprint = fingerprint,
        .version = WEIR_VERSION,
        .metrics_vllm = strcmp(config->server.metrics_compat, "vllm") == 0,

@@ -62,7 +62,7 @@ typedef struct weir_config {
         int64_t top_k, max_tokens, seed; /* seed -1: a new one for each request */
     } sampling;
     struct {
-        weir_config_text host, api_key, api_key_file, allowed_hosts, allowed_origins;
+        weir_config_text host, api_key, api_key_file, aliases, allowed_hosts, allowed_origins;
         int64_t port, body_limit, header_limit, max_connections, connections_per_address, workers,
             header_timeout_ms, read_timeout_ms, write_timeout_ms, drain_timeout_ms, ping_ms;
         int64_t kv_per_request, kv_per_key;

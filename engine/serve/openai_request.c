@@ -50,15 +50,35 @@ static weir_status read_ping(
     return WEIR_OK;
 }
 
+const char *weir_model_next_alias(const char **list, size_t *n)
+{
+    const char *const begin = *list + strspn(*list, ", ");
+    const size_t whole = strcspn(begin, ",");
+    *list = begin + whole;
+    for (*n = whole; *n > 0 && begin[*n - 1] == ' ';) (*n)--;
+    return *n > 0 ? begin : NULL;
+}
+
+bool weir_model_is_served(const weir_request_limits *limits, const char *name, size_t n)
+{
+    const char *list = limits->aliases != NULL ? limits->aliases : "";
+    size_t length = strlen(limits->model_name);
+    for (const char *one = limits->model_name; one != NULL;
+         one = weir_model_next_alias(&list, &length))
+        if ((length == n && memcmp(one, name, n) == 0) || (length == 1 && one[0] == '*'))
+            return true;
+    return false;
+}
+
 weir_status weir_openai_check_model(
-    const json_t *root, const char *model_name, weir_api_error *error
+    const json_t *root, const weir_request_limits *limits, weir_api_error *error
 )
 {
     const json_t *const model = weir_field(root, "model");
     if (model == NULL) return WEIR_OK;
     if (!json_is_string(model)) return weir_api_bad(error, "model", "model must be a string");
     const char *const name = json_string_value(model);
-    if (strlen(name) == json_string_length(model) && strcmp(name, model_name) == 0) return WEIR_OK;
+    if (weir_model_is_served(limits, name, json_string_length(model))) return WEIR_OK;
     return weir_api_fail(
         error, 404, "model_not_found", "model", "the model %s is not served here; see /v1/models",
         weir_quote(name).text
@@ -308,7 +328,7 @@ static weir_status read_all(
 )
 {
     const json_t *const root = request->root;
-    WEIR_TRY(weir_openai_check_model(root, limits->model_name, error));
+    WEIR_TRY(weir_openai_check_model(root, limits, error));
     WEIR_TRY(weir_fields_check(
         root, request->chat ? WEIR_BODY_CHAT : WEIR_BODY_COMPLETION, &request->unknown, error
     ));

@@ -27,6 +27,7 @@ enum {
 /* Limits and defaults for checking a request. */
 typedef struct weir_request_limits {
     const char *model_name;
+    const char *aliases; /* comma-separated further names; "*": any; NULL: none */
     int32_t n_vocab; /* token ids are below this */
     int32_t n_slots, window;
     bool has_keys; /* requests have API keys, whose priority they may only lower */
@@ -83,9 +84,15 @@ WEIR_MUST_CHECK weir_status weir_openai_request_take(
 void weir_openai_request_forget_prompt(weir_openai_request *request);
 void weir_openai_request_free(weir_openai_request *request);
 
+/* True if requests may use the name [n] for the served model. */
+bool weir_model_is_served(const weir_request_limits *limits, const char *name, size_t n);
+/* Finds the next of comma-separated names, without the spaces around it, and moves *list behind it.
+ * Returns NULL at the end. */
+const char *weir_model_next_alias(const char **list, size_t *n);
 /* 404 unless `model` is absent or names the served model. */
-WEIR_MUST_CHECK weir_status
-weir_openai_check_model(const json_t *root, const char *model_name, weir_api_error *error);
+WEIR_MUST_CHECK weir_status weir_openai_check_model(
+    const json_t *root, const weir_request_limits *limits, weir_api_error *error
+);
 
 /* Reads the session name in the field `key`; *out is unchanged if it is absent. Borrowed. */
 WEIR_MUST_CHECK weir_status weir_openai_session_name(

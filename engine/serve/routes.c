@@ -82,6 +82,14 @@ static void write_model(weir_json_out *json, const weir_server *server)
     weir_json_put_integer(json, "created", server->start_unix);
     weir_json_put_string(json, "owned_by", "weir");
     weir_json_put_integer(json, "max_model_len", facts->window);
+    const char *list = server->limits.aliases != NULL ? server->limits.aliases : "";
+    size_t n;
+    weir_json_key(json, "aliases");
+    weir_json_open(json, '[');
+    for (const char *one = weir_model_next_alias(&list, &n); one != NULL;
+         one = weir_model_next_alias(&list, &n))
+        weir_json_bytes(json, one, n);
+    weir_json_close(json, ']');
     weir_json_key(json, "meta");
     weir_json_open(json, '{');
     const struct {
@@ -122,7 +130,7 @@ static void run_models(weir_exchange *x)
 static void run_model(weir_exchange *x)
 {
     const char *const name = x->path + strlen(x->route->path);
-    if (strcmp(name, x->server->options.model_name) != 0) {
+    if (!weir_model_is_served(&x->server->limits, name, strlen(name))) {
         (void)!weir_api_fail(
             &x->error, 404, "model_not_found", "model",
             "the model %s is not served here; see /v1/models", weir_quote(name).text

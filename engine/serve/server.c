@@ -171,6 +171,7 @@ weir_status weir_server_open(
     (void)pthread_cond_init(&server->workers.wake, NULL);
     const weir_engine_facts *const facts = weir_service_facts_of(options->service);
     server->limits = (weir_request_limits){ .model_name = server->options.model_name,
+                                            .aliases = options->aliases,
                                             .n_vocab = facts->n_valid_vocab,
                                             .n_slots = facts->n_slots,
                                             .window = facts->window,

@@ -45,6 +45,7 @@ typedef struct weir_server_options {
     /* Threads that parse, render and tokenise; default: weir_processors, at least 4. */
     int n_workers;
     const char *model_name; /* NULL: the service's */
+    const char *aliases; /* comma-separated further names; "*": any; NULL: none */
     const char *fingerprint; /* system_fingerprint, e.g. version-model-policy; NULL: "weir" */
     const char *version; /* NULL: "0" */
     bool metrics_vllm; /* repeat known metrics with the prefix vllm: */

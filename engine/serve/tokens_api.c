@@ -116,8 +116,7 @@ static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *t
     weir_ids ids = { 0 };
     bool with_pieces = false, given = true;
     weir_status status = weir_exchange_check_fields(x, root, WEIR_BODY_TOKENIZE);
-    if (status == WEIR_OK)
-        status = weir_openai_check_model(root, server->options.model_name, &x->error);
+    if (status == WEIR_OK) status = weir_openai_check_model(root, &server->limits, &x->error);
     if (status == WEIR_OK) status = weir_field_bool(root, "with_pieces", &with_pieces, &x->error);
     if (status == WEIR_OK) {
         if (json_object_get(root, "content") != NULL)

@@ -189,6 +189,23 @@ TEST(Request, EveryFieldIsDocumented)
     }
 }
 
+TEST(Request, TheModelHasTheNamesOfTheList)
+{
+    weir_request_limits l = limits();
+    const auto is_served = [&](const std::string &name) {
+        return weir_model_is_served(&l, name.c_str(), name.size());
+    };
+    EXPECT_TRUE(is_served("m"));
+    EXPECT_FALSE(is_served(""));
+    l.aliases = " gpt-4o ,claude, ,x y";
+    for (const char *const name : { "m", "gpt-4o", "claude", "x y" }) EXPECT_TRUE(is_served(name));
+    for (const char *const name : { "", " gpt-4o", "gpt-4", "gpt-4o ,claude", "*", "y" })
+        EXPECT_FALSE(is_served(name)) << name;
+    EXPECT_FALSE(is_served(std::string("m\0", 2)));
+    l.aliases = "a,*";
+    EXPECT_TRUE(is_served("anything"));
+}
+
 TEST(Request, TheServersDefaultsAreTaken)
 {
     weir_request_limits l = limits();
