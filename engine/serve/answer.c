@@ -11,6 +11,7 @@ void weir_answer_free(weir_answer *answer)
     weir_buffer_free(&answer->reasoning);
     weir_buffer_free(&answer->parts);
     weir_logprob_list_free(&answer->logprobs);
+    weir_ids_free(&answer->ids);
     weir_chat_parser_close(answer->parser);
     answer->parser = NULL;
 }
@@ -104,6 +105,7 @@ weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool
             &answer->logprobs, event->token, event->logprob.logprob, event->top, event->n_top,
             answer->n_code_points
         ));
+    if (answer->keep_ids) WEIR_TRY(weir_ids_add(&answer->ids, event->token));
     answer->n_tokens++;
     weir_buffer_clear(&answer->piece);
     WEIR_TRY(weir_detokenizer_token(

@@ -34,7 +34,8 @@ typedef struct weir_answer {
     weir_buffer piece, passed; /* scratch: text of one token; after stop strings */
     weir_buffer content, reasoning; /* produced and not yet taken */
     weir_logprob_list logprobs;
-    bool want_logprobs;
+    weir_ids ids; /* of all tokens, if keep_ids */
+    bool want_logprobs, keep_ids;
     bool one_call; /* the choice ends after its first call */
     bool has_parts; /* the order of its parts is kept; content and reasoning are not taken then */
     weir_buffer parts; /* weir_answer_part each */
@@ -44,7 +45,7 @@ typedef struct weir_answer {
     int32_t n_tokens, n_reasoning_tokens;
     int64_t last_token_ns;
     /* Progress of a stream. */
-    size_t n_logprobs_sent, n_calls_sent;
+    size_t n_logprobs_sent, n_calls_sent, n_ids_sent;
     bool role_sent, finish_sent;
 } weir_answer;
 

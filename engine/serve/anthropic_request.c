@@ -283,7 +283,7 @@ static weir_status translate(
     translation *t, weir_anthropic_use use, const weir_request_limits *limits, weir_api_error *error
 )
 {
-    WEIR_TRY(weir_openai_check_model(t->root, limits->model_name, error));
+    WEIR_TRY(weir_openai_check_model(t->root, limits, error));
     WEIR_TRY(weir_fields_check(t->root, WEIR_BODY_MESSAGES, &t->unknown, error));
     if (use == WEIR_ANTHROPIC_MESSAGE && weir_field(t->root, "max_tokens") == NULL)
         return weir_api_bad(error, "max_tokens", "max_tokens is missing");

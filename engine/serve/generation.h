@@ -12,17 +12,20 @@ typedef struct weir_api {
     bool chat;
     bool has_parts; /* weir_answer.has_parts */
     bool tells_failure; /* a stream that fails ends with an event of its own, and is complete */
+    const char *prompt_field; /* what errors about the prompt name; NULL: messages or prompt */
+    const char *stream_type; /* Content-Type of streams; NULL: text/event-stream */
     /* Reads the body text [n], text[n] == 0, into g->request. Worker. */
     weir_status (*read)(weir_generation *g, const char *text, size_t n, weir_api_error *error);
     /* Puts the API's names into an error about fields of a chat; NULL: they are the same. */
     void (*name_error)(weir_api_error *error);
-    /* JSON objects; require the lock. `whole`: the reply. `events`: appends all pending events as
-     * SSE, and sets g->end_sent after the last one. */
+    /* JSON objects; require the lock. `whole`: the reply. `events`: appends all pending events, and
+     * sets g->end_sent after the last one. */
     weir_status (*whole)(weir_buffer *out, weir_generation *g);
     weir_status (*events)(weir_buffer *out, weir_generation *g);
-    weir_status (*ping)(weir_buffer *out); /* what a stream sends in silence */
+    weir_status (*ping)(weir_buffer *out); /* what a stream sends in silence; NULL: nothing */
     /* The last event when there is no memory for another one; valid as long as g. */
     const char *(*last_words)(weir_generation *g);
+    void (*free_data)(void *api_data); /* NULL: there is none */
 } weir_api;
 
 /* One prompt of the request and the job for its n choices. */
@@ -64,6 +67,7 @@ typedef enum weir_block_kind {
 struct weir_generation {
     weir_exchange *exchange;
     const weir_api *api;
+    void *api_data; /* of an API with free_data; owned */
     weir_openai_request request;
     weir_responses *responses; /* of /v1/responses; NULL: another API */
     char id[48]; /* begins with api->id_prefix */
@@ -141,6 +145,13 @@ bool weir_generation_read(
 );
 bool weir_generation_is_reading(const weir_generation *g);
 
+/* What errors about the prompt name. */
+static inline const char *weir_generation_prompt_field(const weir_generation *g)
+{
+    if (g->api->prompt_field != NULL) return g->api->prompt_field;
+    return g->request.chat ? "messages" : "prompt";
+}
+
 /* generation_open.c. Worker. Reads the request of x and starts what it asks for. */
 void weir_generate(weir_exchange *x, const weir_api *api);
 
@@ -151,7 +162,7 @@ WEIR_MUST_CHECK weir_status weir_reply_whole(weir_buffer *out, weir_generation *
 WEIR_MUST_CHECK weir_status weir_reply_events(weir_buffer *out, weir_generation *g);
 const char *weir_reply_last_words(weir_generation *g);
 /* Members of the open object: tokens removed from the prompt and the state that it continues, if
- * any; times; the parts of `usage` that only this server has. */
+ * any; times, in llama.cpp's form; the parts of `usage` that only this server has. */
 void weir_reply_notes(weir_json_out *json, const weir_generation *g);
 void weir_reply_timings(weir_json_out *json, const weir_generation *g);
 void weir_reply_usage_notes(weir_json_out *json, const weir_generation *g);
@@ -160,3 +171,5 @@ enum { WEIR_CALL_ID = 80 };
 const char *weir_reply_call_id(
     char made[WEIR_CALL_ID], const weir_generation *g, size_t choice, size_t i
 );
+/* The error as the end of a stream. */
+WEIR_MUST_CHECK weir_status weir_reply_failure(weir_buffer *out, weir_generation *g);

@@ -145,7 +145,7 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
     const int32_t limit = weir_service_row_limit(
         weir_service_facts_of(g->exchange->server->options.service), g->request.n
     );
-    const char *const param = g->request.chat ? "messages" : "prompt";
+    const char *const param = weir_generation_prompt_field(g);
     for (size_t i = 0; i < g->n_prompts; i++) {
         weir_prompt *const prompt = &g->prompts[i];
         prompt->generation = g;
@@ -178,6 +178,7 @@ static weir_status make_answers(weir_generation *g)
         answer->stop.list = &g->request.stop;
         answer->one_call = g->request.one_call;
         answer->has_parts = g->api->has_parts;
+        answer->keep_ids = g->request.keep_ids;
         answer->want_logprobs = g->request.logprobs;
         answer->logprobs.width = (size_t)g->request.n_top_logprobs;
         if (g->request.chat) WEIR_TRY(weir_chat_parser_open(&answer->parser, &options));
@@ -281,11 +282,10 @@ bool weir_generation_read_prompts(weir_generation *g)
 static weir_status fill(weir_generation *g, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
-    const bool chat = g->api->chat;
     WEIR_TRY(g->api->read(g, x->body.data != NULL ? x->body.data : "", x->body.size, error));
     weir_exchange_drop_body(x);
     weir_exchange_warn(x, &g->request.unknown);
-    const size_t n_prompts = chat ? 1 : weir_openai_prompt_count(g->request.prompt);
+    const size_t n_prompts = g->request.chat ? 1 : weir_openai_prompt_count(g->request.prompt);
     g->reasoning.state = WEIR_THINK_CONTENT;
     g->created = weir_clock_unix_seconds();
     if (g->request.timeout_ns > 0) g->deadline_ns = x->start_ns + g->request.timeout_ns;

@@ -32,6 +32,7 @@ typedef struct weir_exchange weir_exchange;
 typedef struct weir_generation weir_generation;
 typedef struct weir_session_call weir_session_call; /* defined in sessions_api.c */
 typedef struct weir_states_call weir_states_call; /* defined in states_api.h */
+struct weir_llama_slots; /* defined in llama_slots.c */
 
 /* ---- connections (connection.c, respond.c; HTTP thread only) --------------------------------- */
 
@@ -308,9 +309,20 @@ void weir_sessions_get(weir_exchange *exchange);
 void weir_sessions_post_save(weir_exchange *exchange);
 void weir_sessions_post_restore(weir_exchange *exchange);
 void weir_sessions_remove(weir_exchange *exchange);
+WEIR_MUST_CHECK weir_status weir_sessions_need(weir_exchange *exchange); /* 501 if they are off */
+/* Saves `ids`, which it takes over, to a file, or restores one; the reply is that of a slot. */
+void weir_sessions_post_slot(
+    weir_exchange *exchange, weir_session_work work, const char *name, int32_t slot, weir_ids *ids
+);
 void weir_session_call_advance(weir_session_call *call); /* replies if its job is done. Worker. */
 void weir_session_call_abandon(weir_session_call *call);
 void weir_session_call_free(weir_session_call *call); /* NULL-safe */
+void weir_llama_completion(weir_exchange *exchange);
+void weir_llama_infill(weir_exchange *exchange);
+void weir_llama_template(weir_exchange *exchange);
+void weir_llama_props(weir_exchange *exchange);
+void weir_llama_slots_get(weir_exchange *exchange);
+void weir_llama_slots_post(weir_exchange *exchange);
 void weir_states_api_get(weir_exchange *exchange);
 void weir_states_api_get_one(weir_exchange *exchange);
 void weir_states_api_post(weir_exchange *exchange);
@@ -378,6 +390,7 @@ struct weir_server {
     bool reasons; /* the vocabulary contains a tag of reasoning */
     weir_ledger_tracker grammars_tracker; /* of `grammars`, and of those that jobs hold */
     weir_grammars *grammars;
+    struct weir_llama_slots *slots; /* the last texts of requests with id_slot */
 };
 
 /* Checks a complete head: Host, origin, key, route, length. Fills the error. *must_close: the body,

@@ -72,12 +72,13 @@ int64_t weir_code_points(const char *text, size_t n)
 /* ---- chat ------------------------------------------------------------------------------------ */
 
 static void write_token(
-    weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id, float logprob
+    weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id, float logprob, bool with_id
 )
 {
     size_t n;
     bool special;
     const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
+    if (with_id) weir_json_put_integer(out, "id", id);
     weir_json_key(out, "token");
     weir_json_bytes(out, bytes, n);
     weir_json_put_number(out, "logprob", (double)logprob);
@@ -87,27 +88,43 @@ static void write_token(
     weir_json_close(out, ']');
 }
 
-void weir_logprob_list_write_chat(
+static void write_list(
     weir_json_out *out, const weir_logprob_list *logprobs, size_t from,
-    const weir_tokenizer *tokenizer
+    const weir_tokenizer *tokenizer, bool with_ids
 )
 {
     weir_json_open(out, '[');
     for (size_t i = from; i < logprobs->count; i++) {
         weir_json_open(out, '{');
-        write_token(out, tokenizer, logprobs->id[i], logprobs->logprob[i]);
+        write_token(out, tokenizer, logprobs->id[i], logprobs->logprob[i], with_ids);
         weir_json_key(out, "top_logprobs");
         weir_json_open(out, '[');
         for (int32_t k = 0; k < logprobs->n_top[i]; k++) {
             const weir_logprob *const one = &logprobs->top[i * logprobs->width + (size_t)k];
             weir_json_open(out, '{');
-            write_token(out, tokenizer, one->id, one->logprob);
+            write_token(out, tokenizer, one->id, one->logprob, with_ids);
             weir_json_close(out, '}');
         }
         weir_json_close(out, ']');
         weir_json_close(out, '}');
     }
     weir_json_close(out, ']');
+}
+
+void weir_logprob_list_write_chat(
+    weir_json_out *out, const weir_logprob_list *logprobs, size_t from,
+    const weir_tokenizer *tokenizer
+)
+{
+    write_list(out, logprobs, from, tokenizer, false);
+}
+
+void weir_logprob_list_write_ids(
+    weir_json_out *out, const weir_logprob_list *logprobs, size_t from,
+    const weir_tokenizer *tokenizer
+)
+{
+    write_list(out, logprobs, from, tokenizer, true);
 }
 
 /* ---- completions ----------------------------------------------------------------------------- */

@@ -29,6 +29,11 @@ void weir_logprob_list_write_chat(
     weir_json_out *out, const weir_logprob_list *logprobs, size_t from,
     const weir_tokenizer *tokenizer
 );
+/* The same with the member "id" first, as llama-server has it. */
+void weir_logprob_list_write_ids(
+    weir_json_out *out, const weir_logprob_list *logprobs, size_t from,
+    const weir_tokenizer *tokenizer
+);
 /* Writes {"tokens","token_logprobs","top_logprobs","text_offset"}: all of `prompt` (may be NULL),
  * then tokens [from, count) of `answer`. */
 void weir_logprob_list_write_completion(

@@ -51,7 +51,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
         weir_service_submit(x->server->options.service, &job, &request, error);
     if (status != WEIR_OK) return status;
     prompt->job = job; /* only workers use it */
-    if (!r->echo) weir_ids_free(&prompt->ids); /* the job has its own */
+    if (!r->echo && !r->keep_ids) weir_ids_free(&prompt->ids); /* the job has its own */
     return WEIR_OK;
 }
 
@@ -68,7 +68,7 @@ static void submit_failure(
 )
 {
     const weir_server *const server = g->exchange->server;
-    const char *const param = g->request.chat ? "messages" : "prompt";
+    const char *const param = weir_generation_prompt_field(g);
     weir_api_error *const failure = &g->failure;
     if (status == WEIR_EFULL) {
         (void)!weir_api_fail(

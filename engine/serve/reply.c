@@ -455,15 +455,18 @@ static weir_status write_usage_chunk(weir_buffer *out, weir_generation *g)
     return weir_sse_end(out);
 }
 
+weir_status weir_reply_failure(weir_buffer *out, weir_generation *g)
+{
+    WEIR_TRY(weir_sse_begin(out));
+    WEIR_TRY(weir_api_error_write(out, &g->failure));
+    WEIR_TRY(weir_sse_end(out));
+    g->end_sent = true; /* without memory, a shorter message follows */
+    return WEIR_OK;
+}
+
 weir_status weir_reply_events(weir_buffer *out, weir_generation *g)
 {
-    if (g->failure.status != 0) {
-        WEIR_TRY(weir_sse_begin(out));
-        WEIR_TRY(weir_api_error_write(out, &g->failure));
-        WEIR_TRY(weir_sse_end(out));
-        g->end_sent = true; /* without memory, a shorter message follows */
-        return WEIR_OK;
-    }
+    if (g->failure.status != 0) return weir_reply_failure(out, g);
     const size_t n_begun = g->n_started * (size_t)g->request.n; /* prompts start in order */
     const bool is_shown = g->admitted || g->ended; /* a timeout may end what was not admitted */
     bool has_first = false;

@@ -25,6 +25,9 @@ typedef enum weir_body {
     WEIR_BODY_STATE_MERGE = 256,
     WEIR_BODY_RESPONSES = 512,
     WEIR_BODY_MESSAGES = 1024, /* of Anthropic's API */
+    WEIR_BODY_LLAMA = 1 << 16, /* llama-server's /completion */
+    WEIR_BODY_INFILL = 1 << 17,
+    WEIR_BODY_SLOT = 1 << 18,
 } weir_body;
 
 typedef enum weir_field_use {

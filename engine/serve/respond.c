@@ -169,7 +169,8 @@ static bool begin_stream(weir_connection *c, weir_exchange *x)
     c->streaming = true;
     c->close_after |= c->http_1_0; /* HTTP/1.0: closing the connection ends the stream */
     x->status = 200;
-    x->content_type = "text/event-stream";
+    const char *const type = x->generation->api->stream_type;
+    x->content_type = type != NULL ? type : "text/event-stream";
     return make_head(c, x);
 }
 

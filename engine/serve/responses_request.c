@@ -271,7 +271,7 @@ static weir_status make_echo(reader *r, const weir_request_limits *limits)
 static weir_status convert(reader *r, const weir_request_limits *limits)
 {
     json_t *messages = NULL;
-    WEIR_TRY(weir_openai_check_model(r->root, limits->model_name, r->error));
+    WEIR_TRY(weir_openai_check_model(r->root, limits, r->error));
     WEIR_TRY(weir_fields_check(r->root, WEIR_BODY_RESPONSES, &r->unknown, r->error));
     WEIR_TRY(copy_shared(r));
     WEIR_TRY(check_rest(r));

@@ -144,54 +144,6 @@ static void run_model(weir_exchange *x)
     weir_reply_result(x, &text, json.status);
 }
 
-static void run_props(weir_exchange *x)
-{
-    const weir_server_options *const options = &x->server->options;
-    const weir_engine_facts *const facts = weir_service_facts_of(options->service);
-    weir_buffer text = { 0 };
-    weir_json_out json = { .buffer = &text };
-    weir_json_open(&json, '{');
-    const struct {
-        const char *key, *value;
-    } texts[] = {
-        { "model", options->model_name },
-        { "version", options->version },
-        { "system_fingerprint", options->fingerprint },
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        weir_json_put_string(&json, texts[i].key, texts[i].value);
-    const struct {
-        const char *key;
-        int64_t value;
-    } numbers[] = {
-        { "total_slots", facts->n_slots },
-        { "queue_limit", facts->queue_limit },
-        { "n_ctx", facts->window },
-        { "max_n", facts->n_slots },
-        { "body_limit", options->body_limit },
-        { "header_limit", options->header_limit },
-        { "max_connections", options->max_connections },
-        { "read_timeout_ms", options->read_timeout_ms },
-        { "write_timeout_ms", options->write_timeout_ms },
-        { "ping_ms", options->ping_ms },
-        { "max_stop_strings", WEIR_STOP_STRINGS },
-        { "max_prompts", WEIR_PROMPTS },
-        { "max_logit_bias", WEIR_BIAS_ENTRIES },
-        { "kv_pages_total", facts->kv_pages.n },
-        { "kv_page_bytes", facts->kv_page_bytes },
-        { "kv_per_request", facts->kv_per_request },
-        { "kv_per_key", facts->kv_per_key },
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        weir_json_put_integer(&json, numbers[i].key, numbers[i].value);
-    weir_json_key(&json, "kv");
-    weir_json_open(&json, '{');
-    weir_kv_formats_write(&json, facts);
-    weir_json_close(&json, '}');
-    weir_json_close(&json, '}');
-    weir_reply_result(x, &text, json.status);
-}
-
 static void run_embeddings(weir_exchange *x)
 {
     (void)!weir_api_fail(
@@ -206,7 +158,13 @@ static const weir_route routes[] = {
     { "GET", "/page.css", true, false, run_style },
     { "GET", "/health", true, false, run_health },
     { "GET", "/metrics", false, false, run_metrics },
-    { "GET", "/props", false, false, run_props },
+    { "GET", "/props", false, false, weir_llama_props },
+    { "GET", "/v1/health", true, false, run_health },
+    { "POST", "/completion", false, true, weir_llama_completion },
+    { "POST", "/infill", false, true, weir_llama_infill },
+    { "POST", "/apply-template", false, true, weir_llama_template },
+    { "GET", "/slots", false, true, weir_llama_slots_get },
+    { "POST", "/slots/", false, true, weir_llama_slots_post },
     { "GET", "/v1/memory", false, false, weir_memory_get },
     { "GET", "/v1/sessions", false, true, weir_sessions_get },
     { "POST", "/v1/sessions", false, true, weir_sessions_post_save },

@@ -11,6 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/base/processors.h"
 #include "engine/serve/internal.h"
+#include "engine/serve/llama_api.h"
 #include "engine/toolcalls/detect.h"
 #include "engine/toolcalls/reasoning.h"
 
@@ -192,6 +193,11 @@ weir_status weir_server_open(
             &server->grammars, options->tokenizer, (size_t)facts->n_valid_vocab,
             &server->grammars_tracker.tracker, error
         );
+    if (status == WEIR_OK) {
+        server->slots = weir_llama_slots_open(facts->n_slots);
+        if (server->slots == NULL)
+            status = weir_error_set(error, WEIR_ENOMEM, "no memory for %d slots", facts->n_slots);
+    }
     if (status == WEIR_OK) status = open_socket(server, error);
     if (status == WEIR_OK) status = weir_loop_open(server, error);
     if (status == WEIR_OK)
@@ -255,6 +261,7 @@ void weir_server_close(weir_server *server)
     weir_workers_stop(&server->workers); /* destroys them */
     weir_line_writer_close(server->log, last_lines_ms);
     weir_grammars_close(server->grammars);
+    weir_llama_slots_close(server->slots);
     (void)pthread_mutex_destroy(&server->loop.lock);
     (void)pthread_mutex_destroy(&server->workers.lock);
     (void)pthread_cond_destroy(&server->workers.wake);

@@ -17,6 +17,7 @@ struct weir_session_call {
     weir_own_name own;
     char name[WEIR_SESSION_NAME + 1]; /* the client's */
     weir_ids ids;
+    int32_t slot; /* of llama-server's /slots; -1: /v1/sessions */
 };
 
 static weir_status fail(weir_api_error *out, weir_status status, const weir_error *why)
@@ -33,7 +34,7 @@ static weir_status fail(weir_api_error *out, weir_status status, const weir_erro
     return weir_api_by_case(out, cases, sizeof cases / sizeof *cases, status, why->text);
 }
 
-static weir_status need_sessions(weir_exchange *x)
+weir_status weir_sessions_need(weir_exchange *x)
 {
     if (x->server->options.sessions != NULL) return WEIR_OK;
     return weir_api_fail(
@@ -65,6 +66,7 @@ static weir_session_call *open_call(weir_exchange *x, weir_session_work work, co
     weir_session_call *const call = weir_memory_take_zero(1, sizeof *call);
     if (call == NULL) return NULL;
     call->exchange = x;
+    call->slot = -1;
     call->job.work = work;
     (void)snprintf(call->name, sizeof call->name, "%s", name);
     return call;
@@ -167,7 +169,7 @@ static void post_with_body(weir_exchange *x, weir_session_work work)
 {
     weir_session_call *call = NULL;
     weir_buffer none = { 0 };
-    weir_status status = need_sessions(x);
+    weir_status status = weir_sessions_need(x);
     if (status == WEIR_OK) status = read_body(&call, x, work);
     if (status == WEIR_OK) {
         post(call);
@@ -179,6 +181,25 @@ static void post_with_body(weir_exchange *x, weir_session_work work)
 
 void weir_sessions_post_save(weir_exchange *x) { post_with_body(x, WEIR_SESSION_SAVE); }
 void weir_sessions_post_restore(weir_exchange *x) { post_with_body(x, WEIR_SESSION_RESTORE); }
+
+void weir_sessions_post_slot(
+    weir_exchange *x, weir_session_work work, const char *name, int32_t slot, weir_ids *ids
+)
+{
+    weir_session_call *const call = open_call(x, work, name);
+    if (call == NULL) {
+        weir_ids_free(ids);
+        weir_reply_status(x, WEIR_ENOMEM);
+        return;
+    }
+    call->slot = slot;
+    call->ids = *ids;
+    call->own = weir_exchange_own(x, NULL, name);
+    call->job.salt = call->own.salt[0] != '\0' ? call->own.salt : NULL;
+    call->job.tokens = call->ids.data;
+    call->job.n_tokens = (int32_t)call->ids.count;
+    post(call);
+}
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 /* The client's name for it; NULL if it belongs to another key. */
@@ -257,7 +278,7 @@ static void post_without_body(weir_exchange *x, weir_session_work work, const ch
 
 void weir_sessions_get(weir_exchange *x)
 {
-    if (need_sessions(x) == WEIR_OK)
+    if (weir_sessions_need(x) == WEIR_OK)
         post_without_body(x, WEIR_SESSION_LIST, "");
     else
         weir_reply_error(x);
@@ -265,7 +286,7 @@ void weir_sessions_get(weir_exchange *x)
 
 static weir_status check_name(weir_exchange *x, const char *name)
 {
-    WEIR_TRY(need_sessions(x));
+    WEIR_TRY(weir_sessions_need(x));
     if (weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME)) return WEIR_OK;
     return weir_api_fail(
         &x->error, 404, "session_not_found", "name", "%s is not the name of a session",
@@ -282,6 +303,22 @@ void weir_sessions_remove(weir_exchange *x)
         weir_reply_error(x);
 }
 
+static void write_slot(weir_json_out *json, const weir_session_call *call)
+{
+    const weir_session_result *const result = &call->job.result;
+    const bool saves = call->job.work == WEIR_SESSION_SAVE;
+    weir_json_open(json, '{');
+    weir_json_put_integer(json, "id_slot", call->slot);
+    weir_json_put_string(json, "filename", call->name);
+    weir_json_put_integer(json, saves ? "n_saved" : "n_restored", result->n_tokens);
+    weir_json_put_integer(json, saves ? "n_written" : "n_read", result->n_bytes);
+    weir_json_key(json, "timings");
+    weir_json_open(json, '{');
+    weir_json_put_number(json, saves ? "save_ms" : "restore_ms", (double)result->time_ns / 1e6);
+    weir_json_close(json, '}');
+    weir_json_close(json, '}');
+}
+
 /* ---- replies --------------------------------------------------------------------------------- */
 static weir_status write_reply(weir_session_call *call, weir_buffer *text)
 {
@@ -292,8 +329,15 @@ static weir_status write_reply(weir_session_call *call, weir_buffer *text)
         return weir_api_fail(
             &x->error, 503, NULL, NULL, "this server shuts down; send the request again"
         );
-    if (job->status != WEIR_OK) return fail(&x->error, job->status, &job->error);
-    if (job->work == WEIR_SESSION_LIST)
+    if (job->status != WEIR_OK) {
+        const weir_status status = fail(&x->error, job->status, &job->error);
+        if (call->slot >= 0 && x->error.param[0] != '\0')
+            (void)snprintf(x->error.param, sizeof x->error.param, "filename");
+        return status;
+    }
+    if (call->slot >= 0)
+        write_slot(&json, call);
+    else if (job->work == WEIR_SESSION_LIST)
         write_list(&json, x, job);
     else if (job->work == WEIR_SESSION_DELETE)
         write_deleted(&json, call->name);

@@ -11,7 +11,8 @@ static weir_status refill(weir_generation *g)
 {
     weir_buffer_clear(&g->out);
     if (!g->end_sent) WEIR_TRY(g->api->events(&g->out, g));
-    if (g->out.size == 0 && g->ping && !g->end_sent) WEIR_TRY(g->api->ping(&g->out));
+    if (g->out.size == 0 && g->ping && !g->end_sent && g->api->ping != NULL)
+        WEIR_TRY(g->api->ping(&g->out));
     g->ping = false;
     return WEIR_OK;
 }

@@ -17,7 +17,7 @@ case ${1:-} in
 esac
 venv=${WEIR_WIRE_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/wire-venv}
 old_clients=$venv-openai2
-lacks=ollama,llama
+lacks=ollama
 
 # make_venv FOLDER REQUIREMENTS
 make_venv() {
@@ -113,7 +113,8 @@ run_suite() {
 
 result=0
 key=sk-wire-Test-1
-run_suite without-key --require sessions -- "$@" --set "sessions.dir=$work/sessions" || result=1
+parts=sessions,slots,infill
+run_suite without-key --require $parts -- "$@" --set "sessions.dir=$work/sessions" || result=1
 left=with-key
 run_suite with-key --api-key "$key" -- "$@" --set "server.api_key=$key" || result=1
 left=

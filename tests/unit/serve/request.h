@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "engine/serve/json_in.h"
 #include "engine/serve/openai_request.h"
 
 namespace request {
@@ -54,6 +55,22 @@ inline void check(bool chat, const std::string &begin, const Row &row)
     if (status != WEIR_OK) EXPECT_NE('\0', error.message[0]) << body;
     if (status == WEIR_OK) EXPECT_EQ(has_unknown(row), request.unknown.count > 0) << body;
     weir_openai_request_free(&request);
+}
+
+/* Parses a body, which the caller frees. */
+inline json_t *parse(const std::string &text)
+{
+    json_t *root = nullptr;
+    weir_api_error error = {};
+    EXPECT_EQ(WEIR_OK, weir_json_read(&root, text.c_str(), text.size(), &error)) << text;
+    return root;
+}
+
+inline void expect(const Row &row, weir_status status, const weir_api_error &error)
+{
+    EXPECT_EQ(row.status == 200 ? 0 : row.status, status == WEIR_OK ? 0 : error.status)
+        << row.fields << error.message;
+    if (row.param != nullptr) EXPECT_STREQ(row.param, error.param) << row.fields;
 }
 
 } // namespace request

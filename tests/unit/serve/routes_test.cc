@@ -9,9 +9,11 @@ namespace {
 
 using Route = std::pair<std::string, std::string>; /* method, path */
 
-const std::set<Route> open_routes = {
-    { "GET", "/health" }, { "GET", "/" }, { "GET", "/page.js" }, { "GET", "/page.css" }
-};
+const std::set<Route> open_routes = { { "GET", "/health" },
+                                      { "GET", "/v1/health" },
+                                      { "GET", "/" },
+                                      { "GET", "/page.js" },
+                                      { "GET", "/page.css" } };
 
 /* Those that the documentation names, an id in the place of {id}. */
 std::set<Route> documented()
@@ -43,7 +45,7 @@ TEST_F(Server, EveryRouteButHealthAndThePageNeedsAKey)
            "/v1/states/query", "/v1/states/merge", "/v1/states/7", "/v1/models", "/v1/models/7",
            "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/input_tokens",
            "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/metrics",
-           "/props" }) {
+           "/props", "/completion", "/infill", "/apply-template", "/slots", "/slots/7" }) {
         bool is_there = false;
         for (const Route &route : routes) is_there = is_there || route.second == path;
         EXPECT_TRUE(is_there) << "docs/api.md does not name " << path;

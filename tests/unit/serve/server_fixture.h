@@ -38,11 +38,8 @@ class Server : public testing::Test {
     {
         weir_error error = {};
         weir_buffer text = {};
-        ASSERT_EQ(
-            WEIR_OK, weir_tokenizer_open_json(
-                         &tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error
-                     )
-        ) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(&tokenizer_, tokenizer_path_.c_str(), &error))
+            << error.text;
         ASSERT_EQ(WEIR_OK, weir_fake_service_open(&service_, tokenizer_, &fake));
         ASSERT_EQ(WEIR_OK, weir_file_read(&text, template_.c_str(), 1 << 20, &error)) << error.text;
         ASSERT_EQ(WEIR_OK, weir_chat_template_open(&chat_, text.data, text.size, &error))
@@ -128,6 +125,7 @@ class Server : public testing::Test {
         return false;
     }
 
+    std::string tokenizer_path_ = "tests/golden/text/tok/qwen35.tokenizer.json";
     std::string template_ = "tests/golden/text/templates/Qwen3.5-4B.jinja";
     weir_server_options options_ = {};
     weir_server *server_ = nullptr;
