@@ -1,17 +1,20 @@
 /* engine/serve/anthropic_api.c - POST /v1/messages and /v1/messages/count_tokens. */
+#include "engine/base/memory.h"
 #include "engine/serve/anthropic_convert.h"
 #include "engine/serve/anthropic_reply.h"
 #include "engine/serve/anthropic_request.h"
 
 /* Reads a body for the chat template of the server. */
 static weir_status read_request(
-    weir_openai_request *out, weir_anthropic_use use, weir_exchange *x, const char *text, size_t n,
-    weir_api_error *error
+    weir_openai_request *out, bool *omits_thinking, weir_anthropic_use use, weir_exchange *x,
+    const char *text, size_t n, weir_api_error *error
 )
 {
     const weir_server *const server = x->server;
     const bool has_chat = server->options.chat != NULL;
-    WEIR_TRY(weir_anthropic_request_read(out, use, text, n, &server->limits, x->warning, error));
+    WEIR_TRY(weir_anthropic_request_read(
+        out, use, text, n, &server->limits, omits_thinking, x->warning, error
+    ));
     if (out->wants_thought && has_chat && !weir_chat_reads_effort(server))
         weir_warning_add(x->warning, "thinking has no effect: the chat template does not read it");
     out->wants_thought = false; /* chats warn in their own words */
@@ -29,7 +32,12 @@ static weir_status read_message(
     weir_generation *g, const char *text, size_t n, weir_api_error *error
 )
 {
-    return read_request(&g->request, WEIR_ANTHROPIC_MESSAGE, g->exchange, text, n, error);
+    weir_anthropic_answer *const answer = weir_memory_take_zero(1, sizeof *answer);
+    if (answer == NULL) return weir_api_no_memory(error);
+    g->api_data = answer;
+    return read_request(
+        &g->request, &answer->omits_thinking, WEIR_ANTHROPIC_MESSAGE, g->exchange, text, n, error
+    );
 }
 
 void weir_generate_message(weir_exchange *x)
@@ -42,6 +50,7 @@ void weir_generate_message(weir_exchange *x)
         .events = weir_anthropic_events,
         .ping = weir_anthropic_ping,
         .last_words = weir_anthropic_last_words,
+        .free_data = weir_memory_give,
     };
     weir_generate(x, &messages);
 }
@@ -49,11 +58,12 @@ void weir_generate_message(weir_exchange *x)
 void weir_anthropic_count_tokens(weir_exchange *x)
 {
     weir_openai_request request = { 0 };
+    bool omits_thinking;
     weir_buffer text = { 0 }, out = { 0 };
     weir_ids ids = { 0 };
     weir_status status = read_request(
-        &request, WEIR_ANTHROPIC_COUNT, x, x->body.data != NULL ? x->body.data : "", x->body.size,
-        &x->error
+        &request, &omits_thinking, WEIR_ANTHROPIC_COUNT, x,
+        x->body.data != NULL ? x->body.data : "", x->body.size, &x->error
     );
     weir_exchange_drop_body(x);
     if (status == WEIR_OK) {

@@ -9,6 +9,8 @@
 #include "engine/serve/kv_out.h"
 #include "engine/serve/sse.h"
 
+static weir_anthropic_answer *answer_of(const weir_generation *g) { return g->api_data; }
+
 static void put_text(weir_json_out *json, const char *key, const weir_buffer *text)
 {
     weir_json_key(json, key);
@@ -88,7 +90,7 @@ static void write_thinking(weir_json_out *json, const weir_generation *g, const 
     static const weir_buffer none = { 0 };
     weir_json_open(json, '{');
     weir_json_put_string(json, "type", "thinking");
-    put_text(json, "thinking", g->request.omits_thinking ? &none : text);
+    put_text(json, "thinking", answer_of(g)->omits_thinking ? &none : text);
     weir_json_put_string(json, "signature", g->id);
     weir_json_close(json, '}');
 }
@@ -201,7 +203,7 @@ static weir_status begin_block(
 )
 {
     WEIR_TRY(begin(json, out, name));
-    weir_json_put_integer(json, "index", g->n_blocks - 1);
+    weir_json_put_integer(json, "index", answer_of(g)->n_blocks - 1);
     return WEIR_OK;
 }
 
@@ -232,22 +234,22 @@ static weir_status write_block_stop(weir_buffer *out, const weir_generation *g)
 static weir_status close_block(weir_buffer *out, weir_generation *g)
 {
     const weir_buffer signature = { .data = g->id, .size = strlen(g->id) };
-    if (g->open_block == WEIR_BLOCK_NONE) return WEIR_OK;
-    if (g->open_block == WEIR_BLOCK_THINKING)
+    if (answer_of(g)->open_block == WEIR_ANTHROPIC_NONE) return WEIR_OK;
+    if (answer_of(g)->open_block == WEIR_ANTHROPIC_THINKING)
         WEIR_TRY(write_delta(out, g, "signature_delta", "signature", &signature));
-    g->open_block = WEIR_BLOCK_NONE;
+    answer_of(g)->open_block = WEIR_ANTHROPIC_NONE;
     return write_block_stop(out, g);
 }
 
 static weir_status write_block_start(
-    weir_buffer *out, const weir_generation *g, weir_block_kind kind
+    weir_buffer *out, const weir_generation *g, weir_anthropic_block kind
 )
 {
     static const weir_buffer none = { 0 };
     weir_json_out json;
     WEIR_TRY(begin_block(&json, out, g, "content_block_start"));
     weir_json_key(&json, "content_block");
-    if (kind == WEIR_BLOCK_TEXT) {
+    if (kind == WEIR_ANTHROPIC_TEXT) {
         write_text(&json, &none);
     } else {
         weir_json_open(&json, '{');
@@ -259,12 +261,12 @@ static weir_status write_block_start(
     return end(&json);
 }
 
-static weir_status open_block(weir_buffer *out, weir_generation *g, weir_block_kind kind)
+static weir_status open_block(weir_buffer *out, weir_generation *g, weir_anthropic_block kind)
 {
-    if (g->open_block == kind) return WEIR_OK;
+    if (answer_of(g)->open_block == kind) return WEIR_OK;
     WEIR_TRY(close_block(out, g));
-    g->n_blocks++;
-    g->open_block = kind;
+    answer_of(g)->n_blocks++;
+    answer_of(g)->open_block = kind;
     return write_block_start(out, g, kind);
 }
 
@@ -276,7 +278,7 @@ static weir_status write_call_events(
     weir_json_out json;
     const weir_buffer input = { .data = call->arguments, .size = strlen(call->arguments) };
     WEIR_TRY(close_block(out, g));
-    g->n_blocks++;
+    answer_of(g)->n_blocks++;
     WEIR_TRY(begin_block(&json, out, g, "content_block_start"));
     weir_json_key(&json, "content_block");
     weir_json_open(&json, '{');
@@ -294,13 +296,13 @@ static weir_status write_blocks(weir_buffer *out, weir_generation *g)
     weir_answer *const answer = &g->answers[0];
     size_t n_calls;
     if (answer->reasoning.size > 0) {
-        WEIR_TRY(open_block(out, g, WEIR_BLOCK_THINKING));
-        if (!g->request.omits_thinking)
+        WEIR_TRY(open_block(out, g, WEIR_ANTHROPIC_THINKING));
+        if (!answer_of(g)->omits_thinking)
             WEIR_TRY(write_delta(out, g, "thinking_delta", "thinking", &answer->reasoning));
         weir_buffer_clear(&answer->reasoning);
     }
     if (answer->content.size > 0) {
-        WEIR_TRY(open_block(out, g, WEIR_BLOCK_TEXT));
+        WEIR_TRY(open_block(out, g, WEIR_ANTHROPIC_TEXT));
         WEIR_TRY(write_delta(out, g, "text_delta", "text", &answer->content));
         weir_buffer_clear(&answer->content);
     }
@@ -313,7 +315,7 @@ static weir_status write_blocks(weir_buffer *out, weir_generation *g)
 static weir_status write_end(weir_buffer *out, weir_generation *g)
 {
     weir_json_out json;
-    if (g->n_blocks == 0) WEIR_TRY(open_block(out, g, WEIR_BLOCK_TEXT));
+    if (answer_of(g)->n_blocks == 0) WEIR_TRY(open_block(out, g, WEIR_ANTHROPIC_TEXT));
     WEIR_TRY(close_block(out, g));
     WEIR_TRY(begin(&json, out, "message_delta"));
     weir_json_key(&json, "delta");

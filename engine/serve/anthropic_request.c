@@ -298,7 +298,8 @@ static weir_status translate(
 
 weir_status weir_anthropic_request_read(
     weir_openai_request *out, weir_anthropic_use use, const char *text, size_t n,
-    const weir_request_limits *limits, char warning[WEIR_WARNING_BYTES], weir_api_error *error
+    const weir_request_limits *limits, bool *omits_thinking, char warning[WEIR_WARNING_BYTES],
+    weir_api_error *error
 )
 {
     json_t *root = NULL;
@@ -316,7 +317,7 @@ weir_status weir_anthropic_request_read(
         json_decref(t.chat);
     if (status != WEIR_OK) return status;
     request.unknown = t.unknown;
-    request.omits_thinking = t.omits_thinking;
+    *omits_thinking = t.omits_thinking;
     request.wants_thought = t.thinks;
     if (t.format != NULL) request.structured.field = t.format;
     *out = request;

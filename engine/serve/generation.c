@@ -257,7 +257,6 @@ void weir_generation_free(weir_generation *g)
     weir_buffer_free(&g->out);
     if (g->api_data != NULL) g->api->free_data(g->api_data);
     weir_openai_request_free(&g->request);
-    weir_responses_free(g->responses);
     weir_memory_give(g->prompts);
     weir_memory_give(g->answers);
     weir_memory_give(g);

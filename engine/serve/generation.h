@@ -4,7 +4,6 @@
 #include "engine/serve/answer.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
-#include "engine/serve/responses_request.h"
 
 /* What differs between the APIs that generate. */
 typedef struct weir_api {
@@ -56,20 +55,12 @@ typedef struct weir_session_reads {
     char key[WEIR_STATE_NAME + 16]; /* of the job that reads the beginning */
 } weir_session_reads;
 
-/* The content block of /v1/messages that a stream has begun and not ended. */
-typedef enum weir_block_kind {
-    WEIR_BLOCK_NONE,
-    WEIR_BLOCK_THINKING,
-    WEIR_BLOCK_TEXT
-} weir_block_kind;
-
 /* Everything from `prompts` on requires the exchange's lock. */
 struct weir_generation {
     weir_exchange *exchange;
     const weir_api *api;
     void *api_data; /* of an API with free_data; owned */
     weir_openai_request request;
-    weir_responses *responses; /* of /v1/responses; NULL: another API */
     char id[48]; /* begins with api->id_prefix */
     int64_t created;
     int64_t deadline_ns; /* from the request's arrival on; 0: none */
@@ -93,8 +84,6 @@ struct weir_generation {
     weir_buffer out;
     int64_t last_sent_ns;
     bool ping, end_sent;
-    weir_block_kind open_block; /* what the last of n_blocks is while it is not complete */
-    int32_t n_blocks;
 };
 
 static inline bool weir_generation_is_over(const weir_generation *g)

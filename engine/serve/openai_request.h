@@ -63,7 +63,6 @@ typedef struct weir_openai_request {
     bool add_generation_prompt, continue_final_message;
     bool one_call; /* parallel_tool_calls is false: an answer ends after its first call */
     bool wants_thought; /* reasoning_effort requests reasoning */
-    bool omits_thinking; /* thinking blocks of /v1/messages have no text */
     bool keep_ids; /* the reply needs the ids of prompt and answer */
     weir_unknown_fields unknown;
     const json_t *prompt; /* completions: only its form is checked, see weir_openai_prompt_count */

@@ -87,7 +87,8 @@ void weir_response_part_write(
     weir_json_out *json, const weir_generation *g, weir_part_kind kind, const char *text, size_t n
 )
 {
-    const char *const thought = g->responses->has_summary ? "summary_text" : "reasoning_text";
+    const char *const thought =
+        weir_responses_of(g)->has_summary ? "summary_text" : "reasoning_text";
     weir_json_open(json, '{');
     weir_json_put_string(json, "type", kind == WEIR_PART_CONTENT ? "output_text" : thought);
     weir_json_key(json, "text");
@@ -133,11 +134,11 @@ static void write_reasoning(
     weir_json_out *json, const weir_generation *g, const weir_response_item *item, bool whole
 )
 {
-    const bool has_summary = g->responses->has_summary;
+    const bool has_summary = weir_responses_of(g)->has_summary;
     weir_json_put_string(json, "type", "reasoning");
     write_texts(json, g, "summary", item, whole && has_summary);
     if (!has_summary) write_texts(json, g, "content", item, whole);
-    if (whole && g->responses->has_encrypted) write_encrypted(json, item);
+    if (whole && weir_responses_of(g)->has_encrypted) write_encrypted(json, item);
 }
 
 static void write_call(
@@ -261,7 +262,7 @@ static double decimal(float value) { return round((double)value * 1e6) / 1e6; }
 void weir_response_write(weir_json_out *json, const weir_generation *g, bool has_ended)
 {
     const weir_server_options *const options = &g->exchange->server->options;
-    const weir_buffer *const echo = &g->responses->echo;
+    const weir_buffer *const echo = &weir_responses_of(g)->echo;
     weir_json_open(json, '{');
     weir_json_put_string(json, "id", g->id);
     weir_json_put_string(json, "object", "response");
@@ -288,10 +289,10 @@ static weir_status read_request(
     weir_generation *g, const char *text, size_t n, weir_api_error *error
 )
 {
-    g->responses = weir_memory_take_zero(1, sizeof *g->responses);
-    if (g->responses == NULL) return weir_api_no_memory(error);
+    g->api_data = weir_memory_take_zero(1, sizeof(weir_responses));
+    if (g->api_data == NULL) return weir_api_no_memory(error);
     const weir_request_limits *const limits = &g->exchange->server->limits;
-    return weir_responses_read(&g->request, g->responses, text, n, limits, error);
+    return weir_responses_read(&g->request, g->api_data, text, n, limits, error);
 }
 
 static weir_status write_whole(weir_buffer *out, weir_generation *g)
@@ -312,6 +313,7 @@ static const weir_api api = {
     .events = weir_response_events,
     .ping = weir_sse_ping,
     .last_words = weir_response_last_words,
+    .free_data = weir_responses_free,
 };
 
 void weir_generate_response(weir_exchange *x) { weir_generate(x, &api); }

@@ -2,6 +2,9 @@
  * /v1/responses. All require the exchange's lock. */
 #pragma once
 #include "engine/serve/generation.h"
+#include "engine/serve/responses_request.h"
+
+static inline weir_responses *weir_responses_of(const weir_generation *g) { return g->api_data; }
 
 /* One item of `output`: a part of the answer, or an empty text if it has none. */
 typedef struct weir_response_item {

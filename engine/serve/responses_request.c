@@ -345,9 +345,9 @@ weir_status weir_responses_read(
     return status;
 }
 
-void weir_responses_free(weir_responses *more)
+void weir_responses_free(void *more)
 {
     if (more == NULL) return;
-    weir_buffer_free(&more->echo);
+    weir_buffer_free(&((weir_responses *)more)->echo);
     weir_memory_give(more);
 }

@@ -25,7 +25,7 @@ WEIR_MUST_CHECK weir_status weir_responses_read(
     weir_openai_request *out, weir_responses *more, const char *text, size_t n,
     const weir_request_limits *limits, weir_api_error *error
 );
-void weir_responses_free(weir_responses *more); /* also what it is in; NULL-safe */
+void weir_responses_free(void *more); /* weir_api.free_data: also the struct; NULL-safe */
 /* Replaces the name of a chat's field by the one that stands for it here. */
 void weir_responses_name_error(weir_api_error *error);
 

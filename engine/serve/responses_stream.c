@@ -14,7 +14,7 @@ static weir_status begin_event(weir_json_out *json, weir_generation *g, const ch
     WEIR_TRY(weir_sse_event(json->buffer, type));
     weir_json_open(json, '{');
     weir_json_put_string(json, "type", type);
-    weir_json_put_integer(json, "sequence_number", g->responses->n_events++);
+    weir_json_put_integer(json, "sequence_number", weir_responses_of(g)->n_events++);
     return WEIR_OK;
 }
 
@@ -88,7 +88,7 @@ static const part_names *names_of(const weir_generation *g, weir_part_kind kind)
     };
     if (kind == WEIR_PART_CALL) return &arguments;
     if (kind == WEIR_PART_CONTENT) return &text;
-    return g->responses->has_summary ? &summary : &reasoning;
+    return weir_responses_of(g)->has_summary ? &summary : &reasoning;
 }
 
 /* Begins an event about the item. */
@@ -142,17 +142,17 @@ static weir_status begin_item(weir_buffer *out, weir_generation *g, const weir_r
 {
     const part_names *const names = names_of(g, item->kind);
     WEIR_TRY(write_item(out, g, item, false));
-    g->responses->has_item = true;
-    g->responses->sent = 0;
+    weir_responses_of(g)->has_item = true;
+    weir_responses_of(g)->sent = 0;
     return names->added != NULL ? write_part(out, g, item, names->added, 0) : WEIR_OK;
 }
 
 /* Sends what was added since the last event. */
 static weir_status send_item(weir_buffer *out, weir_generation *g, const weir_response_item *item)
 {
-    const size_t sent = g->responses->sent;
+    const size_t sent = weir_responses_of(g)->sent;
     if (sent == item->n) return WEIR_OK;
-    g->responses->sent = item->n;
+    weir_responses_of(g)->sent = item->n;
     return write_text(
         out, g, item, names_of(g, item->kind)->delta, "delta", item->text + sent, item->n - sent
     );
@@ -164,8 +164,8 @@ static weir_status end_item(weir_buffer *out, weir_generation *g, const weir_res
     WEIR_TRY(write_text(out, g, item, names->done, names->text, item->text, item->n));
     if (names->part_done != NULL) WEIR_TRY(write_part(out, g, item, names->part_done, item->n));
     WEIR_TRY(write_item(out, g, item, true));
-    g->responses->has_item = false;
-    g->responses->n_items++;
+    weir_responses_of(g)->has_item = false;
+    weir_responses_of(g)->n_items++;
     return WEIR_OK;
 }
 
@@ -174,9 +174,9 @@ static weir_status write_items(weir_buffer *out, weir_generation *g)
 {
     const bool is_over = g->answers[0].finish != WEIR_FINISH_NONE;
     const size_t n = weir_response_items(g);
-    while (g->responses->n_items < n) {
-        const weir_response_item item = weir_response_item_at(g, g->responses->n_items);
-        if (!g->responses->has_item) WEIR_TRY(begin_item(out, g, &item));
+    while (weir_responses_of(g)->n_items < n) {
+        const weir_response_item item = weir_response_item_at(g, weir_responses_of(g)->n_items);
+        if (!weir_responses_of(g)->has_item) WEIR_TRY(begin_item(out, g, &item));
         WEIR_TRY(send_item(out, g, &item));
         if (item.index + 1 == n && item.kind != WEIR_PART_CALL && !is_over) break;
         WEIR_TRY(end_item(out, g, &item));
@@ -188,7 +188,7 @@ static weir_status write_items(weir_buffer *out, weir_generation *g)
 
 static weir_status write_begin(weir_buffer *out, weir_generation *g)
 {
-    g->responses->has_begun = true;
+    weir_responses_of(g)->has_begun = true;
     WEIR_TRY(write_response(out, g, "response.created", false));
     return write_response(out, g, "response.in_progress", false);
 }
@@ -207,14 +207,14 @@ weir_status weir_response_events(weir_buffer *out, weir_generation *g)
 {
     const bool has_failed = g->failure.status != 0;
     if (!g->admitted && !g->ended && !has_failed) return WEIR_OK;
-    if (!g->responses->has_begun) WEIR_TRY(write_begin(out, g));
+    if (!weir_responses_of(g)->has_begun) WEIR_TRY(write_begin(out, g));
     if (!has_failed) WEIR_TRY(write_items(out, g));
     return g->ended || has_failed ? write_end(out, g) : WEIR_OK;
 }
 
 const char *weir_response_last_words(weir_generation *g)
 {
-    weir_responses *const r = g->responses;
+    weir_responses *const r = g->api_data;
     (void)snprintf(
         r->last_words, sizeof r->last_words,
         "event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":%lld,"

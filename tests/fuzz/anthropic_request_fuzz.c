@@ -19,6 +19,7 @@ static void check_warning(const char *warning)
 static void check_request(weir_openai_request *r, bool count)
 {
     char warning[WEIR_WARNING_BYTES] = "";
+    bool omits_thinking = false;
     weir_warning_unknown(warning, &r->unknown);
     check_warning(warning);
     WEIR_ASSERT(r->chat && r->n == 1 && !r->echo && !r->logprobs && r->state == NULL);
@@ -64,9 +65,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     weir_openai_request request = { 0 };
     weir_api_error error = { 0 };
     char warning[WEIR_WARNING_BYTES] = "";
+    bool omits_thinking = false;
     const weir_status status = weir_anthropic_request_read(
         &request, count ? WEIR_ANTHROPIC_COUNT : WEIR_ANTHROPIC_MESSAGE, text, size - 1, &limits,
-        warning, &error
+        &omits_thinking, warning, &error
     );
     check_warning(warning);
     if (status == WEIR_OK)

@@ -21,7 +21,7 @@ class Read {
     {
         const weir_request_limits limits = request::limits();
         is_ok = weir_anthropic_request_read(
-                    &chat, use, body.c_str(), body.size(), &limits, warning, &error
+                    &chat, use, body.c_str(), body.size(), &limits, &omits_thinking, warning, &error
                 ) == WEIR_OK;
     }
     ~Read() { weir_openai_request_free(&chat); }
@@ -35,7 +35,7 @@ class Read {
         return out;
     }
     std::string messages() const { return text(chat.messages); }
-    bool is_ok = false;
+    bool is_ok = false, omits_thinking = false;
     weir_openai_request chat = {};
     weir_api_error error = {};
     char warning[WEIR_WARNING_BYTES] = "";

@@ -40,12 +40,31 @@ TEST_F(Server, EveryRouteButHealthAndThePageNeedsAKey)
     options.sessions = sessions_ = weir_fake_sessions_open();
     open({ 2, 4096, 100, 0 }, options);
     const std::set<Route> routes = documented();
-    for (const char *const path :
-         { "/v1/memory", "/v1/sessions", "/v1/sessions/restore", "/v1/sessions/7", "/v1/states",
-           "/v1/states/query", "/v1/states/merge", "/v1/states/7", "/v1/models", "/v1/models/7",
-           "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/input_tokens",
-           "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/metrics",
-           "/props", "/completion", "/infill", "/apply-template", "/slots", "/slots/7" }) {
+    for (const char *const path : { "/v1/memory",
+                                    "/v1/sessions",
+                                    "/v1/sessions/restore",
+                                    "/v1/sessions/7",
+                                    "/v1/states",
+                                    "/v1/states/query",
+                                    "/v1/states/merge",
+                                    "/v1/states/7",
+                                    "/v1/models",
+                                    "/v1/models/7",
+                                    "/v1/chat/completions",
+                                    "/v1/completions",
+                                    "/v1/responses",
+                                    "/v1/responses/input_tokens",
+                                    "/v1/messages",
+                                    "/v1/messages/count_tokens",
+                                    "/tokenize",
+                                    "/detokenize",
+                                    "/metrics",
+                                    "/props",
+                                    "/completion",
+                                    "/infill",
+                                    "/apply-template",
+                                    "/slots",
+                                    "/slots/7" }) {
         bool is_there = false;
         for (const Route &route : routes) is_there = is_there || route.second == path;
         EXPECT_TRUE(is_there) << "docs/api.md does not name " << path;

@@ -113,8 +113,9 @@ TEST_F(ShortMemory, OfARequestOfAnthropicsApi)
         weir_openai_request request = {};
         weir_api_error error = {};
         char warning[WEIR_WARNING_BYTES] = "";
+        bool omits = false;
         weir_status status = weir_anthropic_request_read(
-            &request, WEIR_ANTHROPIC_MESSAGE, message, strlen(message), &l, warning, &error
+            &request, WEIR_ANTHROPIC_MESSAGE, message, strlen(message), &l, &omits, warning, &error
         );
         if (status != WEIR_OK) EXPECT_EQ(error.status, 503) << error.message;
         if (status == WEIR_OK) status = weir_anthropic_fold_system(request.messages, true);
