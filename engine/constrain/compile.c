@@ -18,7 +18,8 @@ const weir_grammar_limits weir_grammar_default_limits = {
 
 const char *weir_grammar_kind_name(weir_grammar_kind kind)
 {
-    static const char *const names[WEIR_GRAMMAR_COUNT] = { "schema", "regex", "choice", "grammar" };
+    static const char *const names[WEIR_GRAMMAR_COUNT] = { "schema", "regex", "choice", "grammar",
+                                                           "calls" };
     return kind < WEIR_GRAMMAR_COUNT ? names[kind] : "?";
 }
 
@@ -40,6 +41,13 @@ weir_status weir_compile_refuse(
     );
 }
 
+weir_status weir_compile_name(weir_compiler *compiler, const char *name, weir_status status)
+{
+    if (compiler->error == NULL || name[0] == '\0' || status == WEIR_ENOMEM) return status;
+    const weir_error before = *compiler->error;
+    return weir_error_set(compiler->error, status, "%s: %.900s", name, before.text);
+}
+
 weir_status weir_compile_status(weir_compiler *compiler, const char *keyword, const char *path)
 {
     switch (compiler->rules->nfa.status) {
@@ -56,10 +64,11 @@ weir_status weir_compile_status(weir_compiler *compiler, const char *keyword, co
     }
 }
 
-weir_status weir_compile_finish(weir_compiler *compiler)
+/* Finds out which products match anything, then finishes the rules. */
+static weir_status finish_rules(weir_compiler *compiler)
 {
     weir_rules *const rules = compiler->rules;
-    const char *const kind = compiler->fault->keyword;
+    const char *const kind = compiler->kind;
     weir_machine machine;
     weir_rules_mark_live(rules); /* products do not call rules */
     if (weir_machine_init(&machine, rules) != WEIR_OK) {
@@ -97,15 +106,19 @@ weir_status weir_compile_finish(weir_compiler *compiler)
     return WEIR_OK;
 }
 
-static weir_status compile(weir_grammar *grammar, weir_compiler *compiler)
+weir_status weir_compile_kind(weir_compiler *compiler, weir_grammar_kind kind)
 {
     weir_status (*const front[WEIR_GRAMMAR_COUNT])(weir_compiler *) = {
-        [WEIR_GRAMMAR_SCHEMA] = weir_compile_schema,
-        [WEIR_GRAMMAR_REGEX] = weir_compile_regex,
-        [WEIR_GRAMMAR_CHOICE] = weir_compile_choice,
-        [WEIR_GRAMMAR_GBNF] = weir_compile_gbnf,
+        [WEIR_GRAMMAR_SCHEMA] = weir_compile_schema, [WEIR_GRAMMAR_REGEX] = weir_compile_regex,
+        [WEIR_GRAMMAR_CHOICE] = weir_compile_choice, [WEIR_GRAMMAR_GBNF] = weir_compile_gbnf,
+        [WEIR_GRAMMAR_CALLS] = weir_compile_calls,
     };
-    const char *const kind = weir_grammar_kind_name(grammar->kind);
+    compiler->kind = weir_grammar_kind_name(kind);
+    return front[kind](compiler);
+}
+
+static weir_status compile(weir_grammar *grammar, weir_compiler *compiler)
+{
     weir_status status =
         weir_rules_init(&grammar->rules, grammar->limits.states, grammar->limits.rules);
     if (status != WEIR_OK) {
@@ -113,17 +126,18 @@ static weir_status compile(weir_grammar *grammar, weir_compiler *compiler)
     }
     if (compiler->n > grammar->limits.text_bytes) {
         return weir_compile_refuse(
-            compiler, WEIR_EUNSUPPORTED, kind, "", "%zu bytes are more than %zu", compiler->n,
-            grammar->limits.text_bytes
+            compiler, WEIR_EUNSUPPORTED, weir_grammar_kind_name(grammar->kind), "",
+            "%zu bytes are more than %zu", compiler->n, grammar->limits.text_bytes
         );
     }
-    WEIR_TRY(front[grammar->kind](compiler));
+    WEIR_TRY(weir_compile_kind(compiler, grammar->kind));
     grammar->root = compiler->root;
-    snprintf(compiler->fault->keyword, sizeof compiler->fault->keyword, "%s", kind);
+    WEIR_TRY(finish_rules(compiler));
+    WEIR_TRY(weir_schemas_check(compiler));
     if (!grammar->rules.rules[grammar->root].productive) {
         return weir_compile_refuse(
-            compiler, WEIR_EUNSUPPORTED, kind, grammar->kind == WEIR_GRAMMAR_SCHEMA ? "#" : "",
-            "nothing satisfies it"
+            compiler, WEIR_EUNSUPPORTED, compiler->kind,
+            grammar->kind == WEIR_GRAMMAR_SCHEMA ? "#" : "", "nothing satisfies it"
         );
     }
     status = weir_parser_init(
@@ -172,7 +186,9 @@ weir_status weir_grammar_compile(
     grammar->trie = trie;
     if (trie != NULL) weir_token_trie_retain(trie);
     pthread_mutex_init(&grammar->lock, NULL);
+    struct weir_schema *schemas = NULL;
     weir_compiler compiler = { .rules = &grammar->rules,
+                               .schemas = &schemas,
                                .limits = &grammar->limits,
                                .text = text,
                                .n = n,
@@ -180,6 +196,7 @@ weir_status weir_grammar_compile(
                                .error = error };
     *compiler.fault = (weir_grammar_fault){ 0 };
     status = compile(grammar, &compiler);
+    weir_schemas_close(&compiler);
     if (status == WEIR_OK) {
         weir_grammar_measure(grammar);
         *out = grammar;

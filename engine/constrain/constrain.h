@@ -45,6 +45,7 @@ typedef enum weir_grammar_kind {
     WEIR_GRAMMAR_REGEX, /* matches the whole answer */
     WEIR_GRAMMAR_CHOICE, /* JSON list of strings */
     WEIR_GRAMMAR_GBNF, /* llama.cpp's grammars */
+    WEIR_GRAMMAR_CALLS, /* tool calls and the text around them: calls.h */
     WEIR_GRAMMAR_COUNT,
 } weir_grammar_kind;
 const char *weir_grammar_kind_name(weir_grammar_kind kind); /* "schema", "regex", ... */
@@ -58,6 +59,9 @@ typedef struct weir_grammar_limits {
     size_t depth; /* of nested values in an answer: deeper ones are not allowed */
     size_t white_space; /* bytes of it in one place of an answer in JSON */
     size_t steps; /* automaton steps of one call */
+    /* Objects with declared properties take no others, unless the schema says something about
+     * others or about their number. */
+    bool closed_objects;
 } weir_grammar_limits;
 extern const weir_grammar_limits weir_grammar_default_limits;
 

@@ -22,6 +22,7 @@ typedef struct gbnf {
     int depth;
     name *names; /* owned */
     uint32_t n_names, capacity;
+    uint32_t base; /* the rule of the first name */
     uint32_t heads[1 << 14]; /* index + 1 */
     bool no_memory;
 } gbnf;
@@ -224,7 +225,7 @@ static weir_status parse_atom(gbnf *g, weir_regex **out)
     if (rule == UINT32_MAX) return malformed(g, "a literal, class, group or rule is expected");
     *out = weir_regex_node(&g->scratch, WEIR_REGEX_RULE);
     if (*out == NULL) return no_memory(g);
-    (*out)->low = (int32_t)rule;
+    (*out)->low = (int32_t)(g->base + rule);
     return WEIR_OK;
 }
 
@@ -340,7 +341,7 @@ static weir_status build(gbnf *g)
     c->root = UINT32_MAX;
     for (uint32_t i = 0; i < g->n_names; i++) {
         const name *const n = &g->names[i];
-        if (n->length == 4 && memcmp(n->text, "root", 4) == 0) c->root = i;
+        if (n->length == 4 && memcmp(n->text, "root", 4) == 0) c->root = g->base + i;
         if (n->body == NULL) {
             return weir_compile_refuse(
                 c, WEIR_EFORMAT, "grammar", "", "the rule \"%.*s\" is not defined",
@@ -354,12 +355,10 @@ static weir_status build(gbnf *g)
     }
     for (uint32_t i = 0; i < g->n_names && nfa->status == WEIR_OK; i++) {
         const uint32_t accept = weir_nfa_accept(nfa);
-        c->rules->rules[i].start =
+        c->rules->rules[g->base + i].start =
             weir_regex_build(nfa, g->names[i].body, WEIR_ENCODING_PLAIN, accept);
     }
-    WEIR_TRY(weir_compile_status(c, "grammar", ""));
-    strcpy(c->fault->keyword, "grammar");
-    return weir_compile_finish(c);
+    return weir_compile_status(c, "grammar", "");
 }
 
 weir_status weir_compile_gbnf(weir_compiler *compiler)
@@ -371,6 +370,7 @@ weir_status weir_compile_gbnf(weir_compiler *compiler)
     g->compiler = compiler;
     g->text = compiler->text;
     g->n = compiler->n;
+    g->base = compiler->rules->n_rules;
     weir_status status = parse_rules(g);
     if (status == WEIR_OK) status = build(g);
     weir_scratch_free(&g->scratch);

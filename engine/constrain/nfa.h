@@ -28,6 +28,7 @@ typedef struct weir_nfa {
     uint32_t count, capacity;
     uint32_t limit; /* more states are refused with EFULL */
     weir_status status; /* the first failure; afterwards all functions return 0 */
+    bool python; /* JSON is written as Python: True, and / is not escaped */
 } weir_nfa;
 
 weir_status weir_nfa_init(weir_nfa *nfa, size_t limit);

@@ -97,6 +97,7 @@ static uint32_t escapes(weir_nfa *nfa, const weir_range *ranges, size_t n, uint3
     uint32_t out = 0;
     for (size_t i = 0; escaped[i] != '\0'; i++) {
         if (!has(ranges, n, (unsigned char)escaped[i])) continue;
+        if (nfa->python && escaped[i] == '/') continue; /* two characters in Python */
         const unsigned letter = (unsigned char)letters[i];
         out = weir_nfa_split(nfa, out, weir_nfa_byte(nfa, letter, letter, next));
     }

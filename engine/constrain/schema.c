@@ -47,6 +47,13 @@ static bool build_leaf(weir_schema *s, const weir_schema_leaf *leaf, void *conte
     return s->nfa->status == WEIR_OK;
 }
 
+static bool build_arguments(weir_schema *s, const weir_schema_leaf *leaf, void *context)
+{
+    building *const b = context;
+    b->start = weir_nfa_split(s->nfa, b->start, weir_schema_arguments(s, leaf));
+    return s->status == WEIR_OK && s->nfa->status == WEIR_OK;
+}
+
 /* Builds the rules that wait; each may add others. */
 static void build_rules(weir_schema *s)
 {
@@ -62,9 +69,9 @@ static void build_rules(weir_schema *s)
     }
 }
 
-static void check_duties(weir_schema *s)
+static weir_status check_duties(weir_schema *s)
 {
-    for (uint32_t i = 0; i < s->n_duties; i++) {
+    for (uint32_t i = 0; i < s->n_duties && s->status == WEIR_OK; i++) {
         const weir_schema_duty *const duty = &s->duties[i];
         if (!s->rules->rules[duty->rule].productive) continue;
         weir_schema_refuse(
@@ -74,43 +81,81 @@ static void check_duties(weir_schema *s)
                 : "two of the \"%s\" match the same key",
             duty->keyword
         );
-        return;
     }
-}
-
-static weir_status compile(weir_schema *s)
-{
-    weir_compiler *const compiler = s->compiler;
-    if (!prepare(s)) return s->status;
-    compiler->root = weir_schema_rule_of(s, weir_schema_one(s, s->root));
-    build_rules(s);
-    if (s->status != WEIR_OK) return s->status;
-    WEIR_TRY(weir_compile_status(compiler, "schema", "#"));
-    strcpy(compiler->fault->keyword, "schema");
-    WEIR_TRY(weir_compile_finish(compiler));
-    check_duties(s);
     return s->status;
 }
 
-weir_status weir_compile_schema(weir_compiler *compiler)
+weir_status weir_schemas_check(weir_compiler *compiler)
 {
-    weir_tree_reader reader = { 0 };
+    for (weir_schema *s = *compiler->schemas; s != NULL; s = s->next) {
+        const weir_status status = s->is_lenient ? WEIR_OK : check_duties(s);
+        if (status != WEIR_OK) return weir_compile_name(compiler, s->name, status);
+    }
+    return WEIR_OK;
+}
+
+/* The rule of the root: of its values, or of arguments. */
+static uint32_t root_rule(weir_schema *s)
+{
+    const weir_schema_set set = weir_schema_one(s, s->root);
+    building b = { 0 };
+    if (s->style == NULL) return weir_schema_rule_of(s, set);
+    const uint32_t rule = weir_rules_add(s->rules);
+    weir_schema_leaves(s, set, build_arguments, &b);
+    if (s->nfa->status == WEIR_OK) s->rules->rules[rule].start = b.start;
+    return rule;
+}
+
+static weir_status build_all(weir_schema *s, uint32_t *rule)
+{
+    if (!prepare(s)) return s->status;
+    *rule = root_rule(s);
+    build_rules(s);
+    if (s->status != WEIR_OK) return s->status;
+    return weir_compile_status(s->compiler, "schema", "#");
+}
+
+weir_status weir_schema_open(
+    weir_schema **out, weir_compiler *compiler, const char *text, size_t n,
+    const weir_schema_style *style, uint32_t *rule
+)
+{
     weir_schema *const s = weir_memory_take_zero(1, sizeof *s);
     if (s == NULL) {
         return weir_error_set(compiler->error, WEIR_ENOMEM, "no memory to compile the schema");
     }
+    *out = s;
+    s->next = *compiler->schemas;
+    *compiler->schemas = s;
     s->compiler = compiler;
+    s->style = style;
     s->rules = compiler->rules;
     s->nfa = &compiler->rules->nfa;
-    s->white = s->any = s->string = UINT32_MAX;
-    weir_status status =
-        weir_tree_read(&reader, &s->root, compiler->text, compiler->n, "schema", compiler->error);
-    if (status == WEIR_OK) status = compile(s);
+    s->white = s->any = s->string = s->raw = UINT32_MAX;
+    WEIR_TRY(weir_tree_read(&s->reader, &s->root, text, n, "schema", compiler->error));
+    return build_all(s, rule);
+}
+
+void weir_schemas_close_newest(weir_compiler *compiler)
+{
+    weir_schema *const s = *compiler->schemas;
+    if (s == NULL) return;
+    *compiler->schemas = s->next;
     weir_memory_give(s->made);
     weir_memory_give(s->texts);
     weir_memory_give(s->duties);
     weir_scratch_free(&s->scratch);
+    weir_tree_reader_free(&s->reader);
     weir_memory_give(s);
-    weir_tree_reader_free(&reader);
-    return status;
+}
+
+void weir_schemas_close(weir_compiler *compiler)
+{
+    while (*compiler->schemas != NULL) weir_schemas_close_newest(compiler);
+}
+
+weir_status weir_compile_schema(weir_compiler *compiler)
+{
+    weir_schema *schema;
+    return weir_schema_open(&schema, compiler, compiler->text, compiler->n, NULL, &compiler->root);
 }

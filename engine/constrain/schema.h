@@ -61,7 +61,26 @@ enum {
     WEIR_TYPE_FRACTION = 64, /* with NUMBER: numbers that are not whole, too */
 };
 
+/* How arguments are written that are not a JSON object. Texts are those of calls.h. */
+typedef struct weir_schema_style {
+    bool python; /* a=1, b="x" */
+    /* Otherwise, of each: `key` NAME `string` TEXT `end`, or `key` NAME `json` JSON `end`. A text
+     * never holds `never`. */
+    const weir_tree *key, *string, *json, *end, *never;
+} weir_schema_style;
+
+typedef struct weir_schema_member { /* a declared property */
+    const char *key;
+    size_t length;
+    bool required;
+} weir_schema_member;
+
 typedef struct weir_schema {
+    struct weir_schema *next; /* of the compiler's list */
+    char name[72]; /* of the tool that it belongs to, for messages; "": none */
+    bool is_lenient; /* its duties are not checked */
+    weir_tree_reader reader; /* owns the tree */
+    const weir_schema_style *style; /* NULL: JSON */
     weir_compiler *compiler;
     weir_rules *rules;
     weir_nfa *nfa;
@@ -79,8 +98,18 @@ typedef struct weir_schema {
     uint32_t n_made, made_capacity, n_built, n_texts, texts_capacity, n_duties, duties_capacity;
     uint32_t made_heads[WEIR_SCHEMA_HEADS], text_heads[WEIR_SCHEMA_HEADS]; /* index + 1 */
     uint32_t white, any, string; /* rules; UINT32_MAX: not made */
+    uint32_t raw; /* the rule of any text between tags, of a byte at least; likewise */
     weir_status status; /* the first failure, whose message is written */
 } weir_schema;
+
+/* schema.c: reads a schema, which is copied, and makes its rules; *rule: that of its values, or of
+ * arguments in a style.
+ * owner  : the compiler's list of schemas, also on failure
+ * errors : as weir_grammar_compile */
+WEIR_MUST_CHECK weir_status weir_schema_open(
+    weir_schema **out, weir_compiler *compiler, const char *text, size_t n,
+    const weir_schema_style *style, uint32_t *rule
+);
 
 /* All return a status or a rule or state; once schema->status is set, nothing more is done. */
 
@@ -119,6 +148,10 @@ unsigned weir_schema_types(const weir_schema_leaf *leaf);
 const weir_tree *weir_schema_enum(const weir_schema_leaf *leaf, size_t *n); /* NULL: none */
 /* The automaton of a leaf, then an end. */
 uint32_t weir_schema_build(weir_schema *s, const weir_schema_leaf *leaf);
+/* Of these types, without looking at enum and const, then `end`. */
+uint32_t weir_schema_build_types(
+    weir_schema *s, const weir_schema_leaf *leaf, unsigned types, uint32_t end
+);
 bool weir_schema_is_free(const weir_schema_leaf *leaf); /* nothing is constrained */
 uint32_t weir_schema_white(weir_schema *s, uint32_t next); /* white space or none, then `next` */
 uint32_t weir_schema_any(weir_schema *s); /* the rule of any value */
@@ -141,16 +174,28 @@ const char *weir_schema_format_pattern(const weir_tree *format); /* NULL: unknow
 /* schema_array.c, schema_object.c */
 uint32_t weir_schema_array(weir_schema *s, const weir_schema_leaf *leaf, uint32_t next);
 uint32_t weir_schema_object(weir_schema *s, const weir_schema_leaf *leaf, uint32_t next);
+/* The declared properties in their order, in the scratch. Returns how many. */
+uint32_t weir_schema_members(
+    weir_schema *s, const weir_schema_leaf *leaf, weir_schema_member **members
+);
 weir_schema_set weir_schema_item(weir_schema *s, const weir_schema_leaf *leaf, size_t index);
 weir_schema_set weir_schema_property(
     weir_schema *s, const weir_schema_leaf *leaf, const char *key, size_t length, bool *declared
 );
 
+/* schema_arguments.c: arguments in a style, then an end; any arguments, then `next`. */
+uint32_t weir_schema_arguments(weir_schema *s, const weir_schema_leaf *leaf);
+uint32_t weir_schema_any_arguments(weir_schema *s, uint32_t next);
+
 /* schema_value.c */
+/* null, false or true. */
+uint32_t weir_schema_word(weir_schema *s, weir_tree_kind kind, uint32_t next);
 /* The automaton of one value, as `enum` has it. */
 uint32_t weir_schema_literal(weir_schema *s, const weir_tree *value, uint32_t next);
 /* Whether a value satisfies a leaf, without looking at enum and const. */
 bool weir_schema_fits(weir_schema *s, const weir_tree *value, const weir_schema_leaf *leaf);
+/* Whether an automaton without calls accepts a text. */
+bool weir_schema_accepts(weir_schema *s, uint32_t start, const char *text, size_t n);
 /* Whether a key, in quotation marks, is of an automaton without calls. */
 bool weir_schema_key_matches(weir_schema *s, uint32_t start, const char *key, size_t n);
 /* Whether a text is of a rule without calls. */

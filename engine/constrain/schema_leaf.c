@@ -156,10 +156,10 @@ static uint32_t words(weir_schema *s, unsigned types, uint32_t next)
 {
     weir_nfa *const nfa = s->nfa;
     uint32_t out = 0;
-    if ((types & WEIR_TYPE_NULL) != 0) out = weir_nfa_text(nfa, "null", 4, next);
+    if ((types & WEIR_TYPE_NULL) != 0) out = weir_schema_word(s, WEIR_TREE_NULL, next);
     if ((types & WEIR_TYPE_BOOLEAN) != 0) {
-        out = weir_nfa_split(nfa, out, weir_nfa_text(nfa, "true", 4, next));
-        out = weir_nfa_split(nfa, out, weir_nfa_text(nfa, "false", 5, next));
+        out = weir_nfa_split(nfa, out, weir_schema_word(s, WEIR_TREE_TRUE, next));
+        out = weir_nfa_split(nfa, out, weir_schema_word(s, WEIR_TREE_FALSE, next));
     }
     return out;
 }
@@ -196,13 +196,19 @@ static uint32_t build_enum(
 
 uint32_t weir_schema_build(weir_schema *s, const weir_schema_leaf *leaf)
 {
-    weir_nfa *const nfa = s->nfa;
-    const uint32_t end = weir_nfa_accept(nfa);
+    const uint32_t end = weir_nfa_accept(s->nfa);
     size_t n = 0;
     const weir_tree *const values = weir_schema_enum(leaf, &n);
     if (values != NULL) return build_enum(s, leaf, values, n, end);
-    if (weir_schema_is_free(leaf)) return weir_nfa_call(nfa, weir_schema_any(s), end);
-    const unsigned types = weir_schema_types(leaf);
+    if (weir_schema_is_free(leaf)) return weir_nfa_call(s->nfa, weir_schema_any(s), end);
+    return weir_schema_build_types(s, leaf, weir_schema_types(leaf), end);
+}
+
+uint32_t weir_schema_build_types(
+    weir_schema *s, const weir_schema_leaf *leaf, unsigned types, uint32_t end
+)
+{
+    weir_nfa *const nfa = s->nfa;
     uint32_t out = words(s, types, end);
     if ((types & WEIR_TYPE_NUMBER) != 0) {
         const uint32_t rule = weir_schema_number(s, leaf, (types & WEIR_TYPE_FRACTION) == 0);

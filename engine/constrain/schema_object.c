@@ -94,6 +94,25 @@ static bool find_properties(object *o)
     return true;
 }
 
+uint32_t weir_schema_members(
+    weir_schema *s, const weir_schema_leaf *leaf, weir_schema_member **members
+)
+{
+    object o = { .s = s, .leaf = leaf };
+    uint32_t n = 0;
+    if (find_properties(&o)) {
+        *members = weir_scratch_take(&s->scratch, (o.n + 1U) * sizeof **members);
+        if (*members == NULL) weir_schema_no_memory(s);
+        for (; *members != NULL && n < o.n; n++) {
+            const property *const p = &o.properties[n];
+            (*members)[n] = (weir_schema_member){ p->key, p->length, p->required };
+        }
+    }
+    weir_memory_give(o.properties);
+    weir_memory_give(o.heads);
+    return n;
+}
+
 /* A key in quotation marks, then `next`. */
 static uint32_t key_text(weir_nfa *nfa, const char *key, size_t n, uint32_t next)
 {
@@ -251,11 +270,18 @@ static weir_schema_set other_value(object *o, uint32_t index)
 
 static bool allows_others(const object *o)
 {
+    static const char *const about[] = { "additionalProperties", "patternProperties",
+                                         "minProperties", "maxProperties" };
+    bool is_said = false, has_own = false;
     for (uint32_t i = 0; i < o->leaf->n; i++) {
-        const weir_tree *const others = weir_tree_get(o->leaf->nodes[i], "additionalProperties");
+        const weir_tree *const node = o->leaf->nodes[i];
+        const weir_tree *const others = weir_tree_get(node, about[0]);
         if (others != NULL && others->kind == WEIR_TREE_FALSE) return false;
+        has_own = has_own || weir_tree_get(node, "properties") != NULL;
+        for (size_t k = 0; k < sizeof about / sizeof *about; k++)
+            is_said = is_said || weir_tree_get(node, about[k]) != NULL;
     }
-    return true;
+    return is_said || !has_own || !o->s->compiler->limits->closed_objects;
 }
 
 /* A key's value and the white space around: ':' value, then `next`. */

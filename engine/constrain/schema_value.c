@@ -22,13 +22,18 @@ static uint32_t number_literal(weir_schema *s, const weir_tree *value, uint32_t 
     return weir_nfa_split(nfa, written, plain);
 }
 
+uint32_t weir_schema_word(weir_schema *s, weir_tree_kind kind, uint32_t next)
+{
+    static const char *const words[2][3] = { { "null", "false", "true" },
+                                             { "None", "False", "True" } };
+    const char *const word = words[s->nfa->python ? 1 : 0][kind];
+    return weir_nfa_text(s->nfa, word, strlen(word), next);
+}
+
 uint32_t weir_schema_literal(weir_schema *s, const weir_tree *value, uint32_t next)
 {
     weir_nfa *const nfa = s->nfa;
-    static const char *const words[] = { "null", "false", "true" };
-    if (value->kind <= WEIR_TREE_TRUE) {
-        return weir_nfa_text(nfa, words[value->kind], strlen(words[value->kind]), next);
-    }
+    if (value->kind <= WEIR_TREE_TRUE) return weir_schema_word(s, value->kind, next);
     if (value->kind == WEIR_TREE_NUMBER) return number_literal(s, value, next);
     if (value->kind == WEIR_TREE_STRING) {
         const uint32_t end = weir_nfa_byte(nfa, '"', '"', next);
@@ -91,8 +96,7 @@ static void turn(reading *r)
     for (uint32_t i = 0; i < r->n_now; i++) r->marks[r->now[i]] = 0;
 }
 
-/* Whether an automaton without calls accepts a text. */
-static bool accepts(weir_schema *s, uint32_t start, const char *text, size_t n)
+bool weir_schema_accepts(weir_schema *s, uint32_t start, const char *text, size_t n)
 {
     const size_t states = (size_t)s->nfa->count + 1;
     reading r = { .s = s };
@@ -127,8 +131,8 @@ static bool accepts(weir_schema *s, uint32_t start, const char *text, size_t n)
 
 static bool part_accepts(weir_schema *s, const weir_part *part, const char *text, size_t n)
 {
-    if (part->kind == WEIR_PART_MATCH) return accepts(s, part->start, text, n);
-    if (part->kind == WEIR_PART_EXCLUDE) return !accepts(s, part->start, text, n);
+    if (part->kind == WEIR_PART_MATCH) return weir_schema_accepts(s, part->start, text, n);
+    if (part->kind == WEIR_PART_EXCLUDE) return !weir_schema_accepts(s, part->start, text, n);
     uint32_t value[WEIR_COUNTER_WORDS] = { 0 };
     for (size_t i = 0; i < n; i++) {
         if (!weir_counter_step(part, value, (unsigned char)text[i])) return false;
@@ -141,7 +145,7 @@ bool weir_schema_matches(weir_schema *s, uint32_t rule, const char *text, size_t
     if (s->status != WEIR_OK || s->nfa->status != WEIR_OK) return false;
     const weir_rule r = s->rules->rules[rule];
     if (rule == s->string) return true; /* any string */
-    if (r.n_parts == 0) return accepts(s, r.start, text, n);
+    if (r.n_parts == 0) return weir_schema_accepts(s, r.start, text, n);
     for (uint32_t p = 0; p < r.n_parts; p++) {
         if (!part_accepts(s, &s->rules->parts[r.first_part + p], text, n)) return false;
     }
@@ -180,7 +184,7 @@ bool weir_schema_key_matches(weir_schema *s, uint32_t start, const char *key, si
 {
     size_t length = 0;
     const char *const text = quoted(s, key, n, &length);
-    return text != NULL && accepts(s, start, text, length);
+    return text != NULL && weir_schema_accepts(s, start, text, length);
 }
 
 typedef struct fitting {

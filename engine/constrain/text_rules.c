@@ -1,6 +1,4 @@
 /* engine/constrain/text_rules.c - grammars of one rule: a regular expression, choices. */
-#include <string.h>
-
 #include "engine/constrain/grammar.h"
 #include "engine/constrain/regex.h"
 #include "engine/constrain/tree.h"
@@ -10,8 +8,7 @@ static weir_status add_root(weir_compiler *compiler, uint32_t start, const char 
     compiler->root = weir_rules_add(compiler->rules);
     WEIR_TRY(weir_compile_status(compiler, kind, ""));
     compiler->rules->rules[compiler->root].start = start;
-    strcpy(compiler->fault->keyword, kind);
-    return weir_compile_finish(compiler);
+    return WEIR_OK;
 }
 
 weir_status weir_compile_regex(weir_compiler *compiler)

@@ -31,18 +31,14 @@ static weir_status too_ambiguous(weir_status status)
     return status == WEIR_EFULL ? WEIR_EINVAL : status;
 }
 
-/* Writes what the grammar of the choice allows next. An answer cannot end before it begins; a
- * complete one that nothing can follow ends, whatever bans its end. */
+/* Writes what the grammar of the choice allows next. A complete answer that nothing can follow
+ * ends, whatever bans its end. */
 static weir_status limit_to_grammar(
     choice *c, weir_sample_limits *limits, weir_sampler_scratch *scratch, weir_error *error
 )
 {
     bool must_end = false;
     if (c->grammar == NULL) return WEIR_OK;
-    if (!c->has_grammar_begun) {
-        limits->n_banned = c->job->service->n_stop_ids;
-        return WEIR_OK;
-    }
     uint64_t *const mask = weir_sampler_scratch_mask(scratch);
     weir_status status = weir_grammar_mask(c->grammar, mask, error);
     if (status == WEIR_OK) status = weir_grammar_must_end(c->grammar, &must_end, error);
@@ -56,11 +52,7 @@ static weir_status accept(choice *c, int32_t token, weir_error *error)
 {
     bool is_accepted = true;
     if (c->grammar == NULL) return WEIR_OK;
-    weir_status status = WEIR_OK;
-    if (c->has_grammar_begun)
-        status = weir_grammar_accept_token(c->grammar, token, &is_accepted, error);
-    else
-        c->has_grammar_begun = token == c->job->request.grammar_after;
+    const weir_status status = weir_grammar_accept_token(c->grammar, token, &is_accepted, error);
     if (status != WEIR_OK) return too_ambiguous(status);
     if (is_accepted) return WEIR_OK;
     return weir_error_set(error, WEIR_EINVAL, "no token goes on with an answer of the grammar");

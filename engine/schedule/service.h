@@ -108,10 +108,8 @@ typedef struct weir_request {
     bool want_logits; /* of the last prompt token of choice 0 */
     int32_t n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
     weir_sampling sampling; /* bias list is copied */
-    /* NULL, or what answers must match: compiled with the service's trie of tokens. Retained. It
-     * begins after the token grammar_after of the answer; -1: with the answer. */
+    /* NULL, or what answers must match: compiled with the service's trie of tokens. Retained. */
     struct weir_grammar *grammar;
-    int32_t grammar_after;
     const char *cache_salt; /* NULL: none; copied */
     /* Of several clients the one with the fewest running jobs is served first. */
     int32_t client;

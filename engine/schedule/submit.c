@@ -90,7 +90,6 @@ static weir_status open_history(choice *c, const weir_request *request, size_t n
 static weir_status open_grammar(choice *c, const weir_request *request, weir_error *error)
 {
     if (request->grammar == NULL) return WEIR_OK;
-    c->has_grammar_begun = request->grammar_after < 0;
     return weir_grammar_state_open(&c->grammar, request->grammar, error);
 }
 

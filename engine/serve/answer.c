@@ -2,6 +2,8 @@
  * stage may hold text back. */
 #include "engine/serve/answer.h"
 
+#include <string.h>
+
 void weir_answer_free(weir_answer *answer)
 {
     weir_buffer_free(&answer->stop.held);
@@ -20,6 +22,18 @@ const weir_tool_call *weir_answer_calls(const weir_answer *answer, size_t *n)
 {
     *n = 0;
     return answer->parser != NULL ? weir_chat_parser_calls(answer->parser, n) : NULL;
+}
+
+bool weir_answer_next_call(const weir_answer *answer, weir_partial_call *call, bool *is_complete)
+{
+    size_t n;
+    const weir_tool_call *const calls = weir_answer_calls(answer, &n);
+    *is_complete = answer->n_calls_sent < n;
+    if (!*is_complete)
+        return answer->parser != NULL && weir_chat_parser_partial(answer->parser, call);
+    const weir_tool_call *const c = &calls[answer->n_calls_sent];
+    *call = (weir_partial_call){ c->name, c->id, c->arguments, strlen(c->arguments) };
+    return true;
 }
 
 static bool has_calls(const weir_answer *answer)
@@ -117,7 +131,9 @@ weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool
     WEIR_TRY(add_parts(answer));
     if (answer->parser != NULL && weir_chat_parser_reasons(answer->parser))
         answer->n_reasoning_tokens++;
-    *go_on = !answer->stop.matched && !(answer->one_call && has_calls(answer));
+    const bool had_only_call =
+        answer->one_call && has_calls(answer) && !weir_chat_parser_in_block(answer->parser);
+    *go_on = !answer->stop.matched && !had_only_call;
     return WEIR_OK;
 }
 

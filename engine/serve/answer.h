@@ -46,7 +46,8 @@ typedef struct weir_answer {
     int64_t last_token_ns;
     /* Progress of a stream. */
     size_t n_logprobs_sent, n_calls_sent, n_ids_sent;
-    bool role_sent, finish_sent;
+    size_t n_arguments_sent; /* bytes of those of the next call */
+    bool role_sent, call_begun, finish_sent; /* call_begun: the next call's name was sent */
 } weir_answer;
 
 void weir_answer_free(weir_answer *answer);
@@ -62,6 +63,9 @@ const char *weir_answer_reason(const weir_answer *answer);
 const weir_tool_call *weir_answer_calls(const weir_answer *answer, size_t *n);
 /* The parts so far, in their order. The last one may grow. */
 const weir_answer_part *weir_answer_parts(const weir_answer *answer, size_t *n);
+/* The call that a stream sends next, of number n_calls_sent: complete, or being written. False:
+ * there is none. */
+bool weir_answer_next_call(const weir_answer *answer, weir_partial_call *call, bool *is_complete);
 
 #ifdef __cplusplus
 }

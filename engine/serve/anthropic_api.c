@@ -44,6 +44,7 @@ void weir_generate_message(weir_exchange *x)
 {
     static const weir_api messages = {
         .id_prefix = "msg_",
+        .call_prefix = "toolu_",
         .chat = true,
         .read = read_message,
         .whole = weir_anthropic_whole,

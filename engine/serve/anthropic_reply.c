@@ -108,10 +108,9 @@ static void write_call_head(
     weir_json_out *json, const weir_generation *g, size_t i, const weir_tool_call *call
 )
 {
-    char id[80];
-    (void)snprintf(id, sizeof id, "toolu_%s_%zu", strchr(g->id, '_') + 1, i);
+    const weir_call_id made = weir_generation_call_id(g, 0, i);
     weir_json_put_string(json, "type", "tool_use");
-    weir_json_put_string(json, "id", call->id != NULL ? call->id : id);
+    weir_json_put_string(json, "id", call->id != NULL ? call->id : made.text);
     weir_json_put_string(json, "name", call->name);
     weir_json_key(json, "input");
 }

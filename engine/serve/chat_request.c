@@ -20,32 +20,70 @@ static weir_status read_logprobs(
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 
-static bool has_tool(const json_t *tools, const char *name)
+static json_t *find_tool(const json_t *tools, const char *name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *const function = json_object_get(json_array_get(tools, i), "function");
-        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return true;
+        json_t *const tool = json_array_get(tools, i);
+        const json_t *const function = json_object_get(tool, "function");
+        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return tool;
     }
-    return false;
+    return NULL;
 }
 
-/* Reads {"type":"function","function":{"name":...}}, which forces a call. */
-static weir_status read_named_choice(
-    const json_t *tools, const json_t *choice, weir_api_error *error
+/* Adds the tool that {"type":"function","function":{"name":...}} names to the callable ones. */
+static weir_status add_named(
+    weir_openai_request *request, const json_t *choice, weir_api_error *error
 )
 {
     static const char key[] = "tool_choice";
+    const char *const type = json_string_value(json_object_get(choice, "type"));
     const json_t *const function = json_object_get(choice, "function");
     const char *const name = json_string_value(json_object_get(function, "name"));
-    if (name == NULL)
+    if (name == NULL || (type != NULL && strcmp(type, "function") != 0))
         return weir_api_bad(
-            error, key, "tool_choice must be none, auto, required or a function with a name"
+            error, key,
+            "tool_choice must be none, auto, required, allowed_tools or a function with a name"
         );
-    if (!has_tool(tools, name))
+    json_t *const tool = find_tool(request->tools, name);
+    if (tool == NULL)
         return weir_api_bad(
             error, key, "tool_choice names %s, which is not among the tools", weir_quote(name).text
         );
-    return weir_api_unsupported(error, key);
+    if (request->callable == NULL) request->callable = json_array();
+    for (size_t i = 0; i < json_array_size(request->callable); i++)
+        if (json_array_get(request->callable, i) == tool) return WEIR_OK;
+    return json_array_append(request->callable, tool) == 0 ? WEIR_OK : weir_api_no_memory(error);
+}
+
+/* Reads {"mode": "auto" | "required", "tools": [...]}. */
+static weir_status read_allowed(
+    weir_openai_request *request, const json_t *allowed, weir_api_error *error
+)
+{
+    static const char key[] = "tool_choice";
+    const char *const mode = json_string_value(json_object_get(allowed, "mode"));
+    const json_t *const list = json_object_get(allowed, "tools");
+    if (mode == NULL || (strcmp(mode, "auto") != 0 && strcmp(mode, "required") != 0))
+        return weir_api_bad(error, key, "the mode of allowed_tools must be auto or required");
+    if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > WEIR_TOOLS)
+        return weir_api_bad(
+            error, key, "the tools of allowed_tools must be an array of 1 to %d", WEIR_TOOLS
+        );
+    for (size_t i = 0; i < json_array_size(list); i++)
+        WEIR_TRY(add_named(request, json_array_get(list, i), error));
+    request->must_call = strcmp(mode, "required") == 0;
+    return WEIR_OK;
+}
+
+static weir_status read_choice_object(
+    weir_openai_request *request, const json_t *choice, weir_api_error *error
+)
+{
+    const char *const type = json_string_value(json_object_get(choice, "type"));
+    if (type != NULL && strcmp(type, "allowed_tools") == 0)
+        return read_allowed(request, json_object_get(choice, type), error);
+    request->must_call = request->one_call = true;
+    return add_named(request, choice, error);
 }
 
 static weir_status read_choice(
@@ -54,7 +92,7 @@ static weir_status read_choice(
 {
     static const char key[] = "tool_choice";
     const char *const word = json_string_value(choice);
-    if (word == NULL) return read_named_choice(request->tools, choice, error);
+    if (word == NULL) return read_choice_object(request, choice, error);
     if (strcmp(word, "auto") == 0) return WEIR_OK;
     if (strcmp(word, "none") == 0) {
         json_decref(request->tools);
@@ -64,7 +102,17 @@ static weir_status read_choice(
     if (strcmp(word, "required") != 0)
         return weir_api_bad(error, key, "unknown tool_choice %s", weir_quote(word).text);
     if (request->tools == NULL) return weir_api_bad(error, key, "tool_choice required needs tools");
-    return weir_api_unsupported(error, key);
+    request->must_call = true;
+    return WEIR_OK;
+}
+
+static bool has_strict(const json_t *tools)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *const function = json_object_get(json_array_get(tools, i), "function");
+        if (json_is_true(json_object_get(function, "strict"))) return true;
+    }
+    return false;
 }
 
 static weir_status read_tools(
@@ -76,7 +124,13 @@ static weir_status read_tools(
     WEIR_TRY(weir_field_bool(root, "parallel_tool_calls", &parallel, error));
     request->one_call = !parallel;
     WEIR_TRY(weir_tools_read(&request->tools, weir_field(root, "tools"), error));
-    return choice != NULL ? read_choice(request, choice, error) : WEIR_OK;
+    if (choice != NULL) WEIR_TRY(read_choice(request, choice, error));
+    /* A model that may not answer with text goes on with calls, unless it was trained to end. */
+    if (request->must_call && weir_field(root, "parallel_tool_calls") == NULL)
+        request->one_call = true;
+    request->holds_calls =
+        request->must_call || request->callable != NULL || has_strict(request->tools);
+    return WEIR_OK;
 }
 
 /* ---- variables of the template --------------------------------------------------------------- */
@@ -193,6 +247,7 @@ weir_status weir_chat_request_read(
     WEIR_TRY(read_logprobs(request, root, error));
     WEIR_TRY(read_variables(request, root, error));
     WEIR_TRY(read_effort(request, root, error));
+    request->no_thought = json_is_false(json_object_get(request->variables, "enable_thinking"));
     WEIR_TRY(read_tools(request, root, error));
     WEIR_TRY(
         weir_field_bool(root, "continue_final_message", &request->continue_final_message, error)

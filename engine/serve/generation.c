@@ -60,10 +60,8 @@ static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir
     if (event->status == WEIR_OK && prompt->admitted)
         observe_times(&g->exchange->server->metrics, event);
     if (event->status == WEIR_EINVAL && g->grammar != NULL && g->failure.status == 0)
-        (void)!weir_api_bad(
-            &g->failure, g->request.structured.field, "%s: %s", g->request.structured.field,
-            event->message
-        );
+        (void
+        )!weir_api_bad(&g->failure, g->grammar_field, "%s: %s", g->grammar_field, event->message);
     if (event->status != WEIR_OK && g->failure.status == 0)
         weir_api_from_status(&g->failure, event->status, event->message);
     return status;

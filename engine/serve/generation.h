@@ -7,7 +7,7 @@
 
 /* What differs between the APIs that generate. */
 typedef struct weir_api {
-    const char *id_prefix; /* of the ids of answers */
+    const char *id_prefix, *call_prefix; /* of the ids of answers, and of calls; NULL: call_ */
     bool chat;
     bool has_parts; /* weir_answer.has_parts */
     bool tells_failure; /* a stream that fails ends with an event of its own, and is complete */
@@ -70,7 +70,8 @@ struct weir_generation {
     weir_own_name own; /* of the request's session, and its salt */
     weir_session_reads files;
     weir_grammar *grammar; /* of its answers; NULL: none */
-    int32_t grammar_after; /* weir_request.grammar_after */
+    const char *grammar_field; /* static: the field of the request that asked for it */
+    bool holds_calls; /* the grammar is that of its tools' calls */
     bool has_prompts; /* tokenised, with the beginning before them. Workers only */
     weir_prompt *prompts;
     weir_answer *answers;
@@ -119,6 +120,12 @@ bool weir_generation_is_due(const weir_generation *g, int64_t now_ns);
  * if that is not possible: the generation has failed. */
 bool weir_generation_read_prompts(weir_generation *g);
 
+/* generation_grammar.c. Worker. Before the prompts are read, and after: they end in reasoning or
+ * not. Fill the error on failure. */
+WEIR_MUST_CHECK weir_status weir_generation_open_grammar(weir_generation *g, weir_api_error *error);
+WEIR_MUST_CHECK weir_status
+weir_generation_begin_grammar(weir_generation *g, weir_api_error *error);
+
 /* session_reads.c. Worker. */
 
 /* Finds the request's state and reads its tokens; ADVANCE follows. Then the other fills the error
@@ -144,7 +151,15 @@ static inline const char *weir_generation_prompt_field(const weir_generation *g)
 /* generation_open.c. Worker. Reads the request of x and starts what it asks for. */
 void weir_generate(weir_exchange *x, const weir_api *api);
 
-/* reply.c. Require the lock. */
+/* reply.c */
+
+/* The id of a call that the model gave none: of the answer's id, the choice and its number. */
+typedef struct weir_call_id {
+    char text[80];
+} weir_call_id;
+weir_call_id weir_generation_call_id(const weir_generation *g, size_t choice, size_t i);
+
+/* The rest requires the lock. */
 
 /* Of chats and completions: weir_api.whole, events, last_words. */
 WEIR_MUST_CHECK weir_status weir_reply_whole(weir_buffer *out, weir_generation *g);
@@ -155,10 +170,5 @@ const char *weir_reply_last_words(weir_generation *g);
 void weir_reply_notes(weir_json_out *json, const weir_generation *g);
 void weir_reply_timings(weir_json_out *json, const weir_generation *g);
 void weir_reply_usage_notes(weir_json_out *json, const weir_generation *g);
-enum { WEIR_CALL_ID = 80 };
-/* The id of call i of a choice: the model's own, or `made` of the answer's id. */
-const char *weir_reply_call_id(
-    char made[WEIR_CALL_ID], const weir_generation *g, size_t choice, size_t i
-);
 /* The error as the end of a stream. */
 WEIR_MUST_CHECK weir_status weir_reply_failure(weir_buffer *out, weir_generation *g);

@@ -171,12 +171,15 @@ static weir_status make_answers(weir_generation *g)
     const weir_server *const server = g->exchange->server;
     const weir_chat_parser_options options = { .format = server->format,
                                                .tools = g->request.tools,
-                                               .one_call = g->request.one_call };
+                                               .one_call = g->request.one_call,
+                                               .is_sure = g->holds_calls,
+                                               .only_calls =
+                                                   g->holds_calls && g->request.must_call };
     for (size_t i = 0; i < g->n_choices; i++) {
         weir_answer *const answer = &g->answers[i];
         answer->tokenizer = server->options.tokenizer;
         answer->stop.list = &g->request.stop;
-        answer->one_call = g->request.one_call;
+        answer->one_call = g->request.one_call && !g->request.must_call;
         answer->has_parts = g->api->has_parts;
         answer->keep_ids = g->request.keep_ids;
         answer->want_logprobs = g->request.logprobs;
@@ -198,55 +201,6 @@ static void begin_answers(weir_generation *g)
     }
 }
 
-/* ---- structured outputs ---------------------------------------------------------------------- */
-
-static weir_status open_grammar(weir_generation *g, weir_api_error *error)
-{
-    weir_structured *const form = &g->request.structured;
-    weir_error why = { 0 };
-    g->grammar_after = -1;
-    if (form->field == NULL) return WEIR_OK;
-    if (g->request.tools != NULL)
-        return weir_api_bad(
-            error, form->field, "%s and tools exclude each other, unless tool_choice is \"none\"",
-            form->field
-        );
-    if (g->request.chat && g->exchange->server->format->is_harmony)
-        return weir_api_fail(
-            error, 400, "unsupported_parameter", form->field,
-            "%s is not supported for models whose answers have channels", form->field
-        );
-    const weir_status status = weir_grammars_get(
-        g->exchange->server->grammars, &g->grammar, form->kind,
-        form->text.data != NULL ? form->text.data : "", form->text.size, &why
-    );
-    if (status == WEIR_OK) {
-        weir_buffer_free(&form->text);
-        return WEIR_OK;
-    }
-    if (status != WEIR_EFORMAT && status != WEIR_EUNSUPPORTED) {
-        weir_api_from_status(error, status, why.text);
-        return status;
-    }
-    return weir_api_bad(error, form->field, "%s: %s", form->field, why.text);
-}
-
-/* The grammar is that of the content: reasoning comes before it. */
-static weir_status begin_grammar(weir_generation *g, weir_api_error *error)
-{
-    if (g->grammar == NULL || g->reasoning.state != WEIR_THINK_INSIDE) return WEIR_OK;
-    const char *const end = weir_reasoning_end_tag(g->reasoning.tags);
-    g->grammar_after =
-        weir_tokenizer_find(g->exchange->server->options.tokenizer, end, strlen(end));
-    if (g->grammar_after >= 0) return WEIR_OK;
-    return weir_api_bad(
-        error, g->request.structured.field,
-        "%s begins after the reasoning, for whose end this model has no token; ask for an answer "
-        "without reasoning",
-        g->request.structured.field
-    );
-}
-
 /* ---- prompts --------------------------------------------------------------------------------- */
 
 static weir_status make_prompts(weir_generation *g, weir_api_error *error)
@@ -254,7 +208,7 @@ static weir_status make_prompts(weir_generation *g, weir_api_error *error)
     WEIR_TRY(take_beginning(g, error));
     WEIR_TRY(read_prompts(g, error));
     weir_openai_request_forget_prompt(&g->request);
-    WEIR_TRY(begin_grammar(g, error));
+    WEIR_TRY(weir_generation_begin_grammar(g, error));
     begin_answers(g);
     g->has_prompts = true;
     return WEIR_OK;
@@ -305,7 +259,7 @@ static weir_status fill(weir_generation *g, weir_api_error *error)
     );
     WEIR_TRY(check_session(g, error));
     WEIR_TRY(check_state(g, error));
-    WEIR_TRY(open_grammar(g, error));
+    WEIR_TRY(weir_generation_open_grammar(g, error));
     const weir_status status = make_answers(g);
     if (status != WEIR_OK) weir_api_from_status(error, status, NULL);
     return status != WEIR_OK || g->request.state != NULL ? status : make_prompts(g, error);

@@ -62,6 +62,34 @@ void weir_grammars_close(weir_grammars *grammars)
 
 /* ---- the vocabulary -------------------------------------------------------------------------- */
 
+/* A token's bytes; those of control tokens have the byte FF before them, which no text has, and
+ * grammars name them so (engine/constrain/calls.h). *at: where these are put. */
+static weir_token_bytes token_bytes(const weir_tokenizer *tokenizer, int32_t id, char **at)
+{
+    weir_token_bytes token;
+    bool is_control = false;
+    token.bytes = weir_tokenizer_token_bytes(tokenizer, id, &token.length, &is_control);
+    if (!is_control || token.length == 0) return token;
+    if (*at == NULL) return (weir_token_bytes){ NULL, token.length + 1 };
+    **at = (char)0xFF;
+    memcpy(*at + 1, token.bytes, token.length);
+    token = (weir_token_bytes){ *at, token.length + 1 };
+    *at += token.length;
+    return token;
+}
+
+/* Bytes that control tokens need in all. */
+static size_t control_bytes(const weir_tokenizer *tokenizer, size_t n)
+{
+    size_t total = 1;
+    for (size_t id = 0; id < n; id++) {
+        char *none = NULL;
+        const weir_token_bytes token = token_bytes(tokenizer, (int32_t)id, &none);
+        if (token.bytes == NULL) total += token.length;
+    }
+    return total;
+}
+
 static weir_status read_vocabulary(weir_grammars *g, weir_error *error)
 {
     size_t n_ends = 0;
@@ -69,16 +97,14 @@ static weir_status read_vocabulary(weir_grammars *g, weir_error *error)
                  n = size < g->n_valid ? size : g->n_valid;
     const int32_t *const ends = weir_tokenizer_stop_ids(g->tokenizer, &n_ends);
     weir_token_bytes *const tokens = weir_memory_take_zero(n, sizeof *tokens);
-    if (tokens == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for the bytes of %zu tokens", n);
-    for (size_t id = 0; id < n; id++) {
-        bool is_special = false;
-        const char *const bytes =
-            weir_tokenizer_token_bytes(g->tokenizer, (int32_t)id, &tokens[id].length, &is_special);
-        tokens[id].bytes = bytes;
-        if (is_special) tokens[id] = (weir_token_bytes){ 0 };
-    }
-    const weir_status status = weir_token_trie_open(&g->trie, tokens, n, ends, n_ends, error);
+    char *const control = weir_memory_take(control_bytes(g->tokenizer, n)), *at = control;
+    weir_status status = WEIR_OK;
+    if (tokens == NULL || control == NULL)
+        status = weir_error_set(error, WEIR_ENOMEM, "no memory for the bytes of %zu tokens", n);
+    for (size_t id = 0; id < n && status == WEIR_OK; id++)
+        tokens[id] = token_bytes(g->tokenizer, (int32_t)id, &at);
+    if (status == WEIR_OK) status = weir_token_trie_open(&g->trie, tokens, n, ends, n_ends, error);
+    weir_memory_give(control);
     weir_memory_give(tokens);
     return status;
 }
@@ -126,6 +152,7 @@ static weir_status compile(
     weir_grammar_limits limits = weir_grammar_default_limits;
     limits.white_space = WHITE_SPACE;
     limits.steps = STEPS;
+    limits.closed_objects = true;
     if (status == WEIR_OK)
         status =
             weir_grammar_compile(out, kind, text, n, g->trie, &limits, g->tracker, NULL, error);

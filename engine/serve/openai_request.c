@@ -396,5 +396,6 @@ void weir_openai_request_free(weir_openai_request *request)
     weir_memory_give(request->state);
     weir_buffer_free(&request->structured.text);
     json_decref(request->tools);
+    json_decref(request->callable);
     *request = (weir_openai_request){ 0 };
 }

@@ -61,9 +61,13 @@ typedef struct weir_openai_request {
     /* chat: new values; tools is NULL if the model must not see them. */
     json_t *messages, *tools, *variables;
     bool add_generation_prompt, continue_final_message;
-    bool one_call; /* parallel_tool_calls is false: an answer ends after its first call */
+    json_t *callable; /* chat: those of the tools that may be called; NULL: all */
+    bool must_call; /* an answer is a call */
+    bool holds_calls; /* calls are held to what tool_choice and the tools' schemas say */
+    bool one_call; /* parallel_tool_calls is false: an answer has one call */
     bool wants_thought; /* reasoning_effort requests reasoning */
     bool keep_ids; /* the reply needs the ids of prompt and answer */
+    bool no_thought; /* enable_thinking is false */
     weir_unknown_fields unknown;
     const json_t *prompt; /* completions: only its form is checked, see weir_openai_prompt_count */
     json_t *root; /* owner of the prompt */

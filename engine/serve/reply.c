@@ -131,31 +131,31 @@ static void write_reasoning(
     }
 }
 
-const char *weir_reply_call_id(
-    char made[WEIR_CALL_ID], const weir_generation *g, size_t choice, size_t i
-)
+weir_call_id weir_generation_call_id(const weir_generation *g, size_t choice, size_t i)
 {
-    size_t n;
-    const char *const own = weir_answer_calls(&g->answers[choice], &n)[i].id;
-    if (own != NULL) return own;
-    (void
-    )snprintf(made, WEIR_CALL_ID, "call_%s_%zu_%zu", g->id + strlen(g->api->id_prefix), choice, i);
-    return made;
+    weir_call_id id;
+    const char *const prefix = g->api->call_prefix != NULL ? g->api->call_prefix : "call_",
+                      *const own = g->id + strlen(g->api->id_prefix);
+    (void)snprintf(id.text, sizeof id.text, "%s%s_%zu_%zu", prefix, own, choice, i);
+    return id;
 }
 
-static void write_call_head(weir_json_out *json, const weir_generation *g, size_t choice, size_t i)
+static void write_call_head(
+    weir_json_out *json, const weir_generation *g, size_t choice, size_t i, const char *own
+)
 {
-    char made[WEIR_CALL_ID];
-    weir_json_put_string(json, "id", weir_reply_call_id(made, g, choice, i));
+    const weir_call_id id = weir_generation_call_id(g, choice, i);
+    weir_json_put_string(json, "id", own != NULL ? own : id.text);
     weir_json_put_string(json, "type", "function");
 }
 
-static void write_function(weir_json_out *json, const char *name, const char *arguments)
+static void write_function(weir_json_out *json, const char *name, const char *arguments, size_t n)
 {
     weir_json_key(json, "function");
     weir_json_open(json, '{');
     if (name != NULL) weir_json_put_string(json, "name", name);
-    weir_json_put_string(json, "arguments", arguments);
+    weir_json_key(json, "arguments");
+    weir_json_bytes(json, arguments, n);
     weir_json_close(json, '}');
 }
 
@@ -167,27 +167,32 @@ static void write_calls(weir_json_out *json, const weir_generation *g, size_t ch
     weir_json_open(json, '[');
     for (size_t i = 0; i < n; i++) {
         weir_json_open(json, '{');
-        write_call_head(json, g, choice, i);
-        write_function(json, calls[i].name, calls[i].arguments);
+        write_call_head(json, g, choice, i, calls[i].id);
+        write_function(json, calls[i].name, calls[i].arguments, strlen(calls[i].arguments));
         weir_json_close(json, '}');
     }
     weir_json_close(json, ']');
 }
 
-/* A stream sends id and name of a call first, then its arguments. */
+/* A stream sends id and name of a call first, then its arguments as they are written. */
 static void write_call_delta(
     weir_json_out *json, const weir_generation *g, size_t choice, bool arguments
 )
 {
-    size_t n;
-    const size_t i = g->answers[choice].n_calls_sent;
-    const weir_tool_call *const call = &weir_answer_calls(&g->answers[choice], &n)[i];
+    const weir_answer *const answer = &g->answers[choice];
+    const size_t i = answer->n_calls_sent, sent = answer->n_arguments_sent;
+    weir_partial_call call = { NULL, NULL, "", 0 };
+    bool is_complete;
+    (void)weir_answer_next_call(answer, &call, &is_complete);
     weir_json_key(json, "tool_calls");
     weir_json_open(json, '[');
     weir_json_open(json, '{');
     weir_json_put_integer(json, "index", (int64_t)i);
-    if (!arguments) write_call_head(json, g, choice, i);
-    write_function(json, arguments ? NULL : call->name, arguments ? call->arguments : "");
+    if (!arguments) write_call_head(json, g, choice, i, call.id);
+    if (arguments)
+        write_function(json, NULL, call.arguments + sent, call.n - sent);
+    else
+        write_function(json, call.name, "", 0);
     weir_json_close(json, '}');
     weir_json_close(json, ']');
 }
@@ -394,6 +399,26 @@ static weir_status write_chunk(weir_buffer *out, weir_generation *g, size_t choi
     return weir_sse_end(out);
 }
 
+/* What is new of the calls. */
+static weir_status write_new_calls(weir_buffer *out, weir_generation *g, size_t choice)
+{
+    weir_answer *const answer = &g->answers[choice];
+    weir_partial_call call;
+    bool is_complete = true;
+    while (is_complete && weir_answer_next_call(answer, &call, &is_complete)) {
+        if (!answer->call_begun) WEIR_TRY(write_chunk(out, g, choice, CHUNK_CALL));
+        answer->call_begun = true;
+        if (call.n > answer->n_arguments_sent)
+            WEIR_TRY(write_chunk(out, g, choice, CHUNK_ARGUMENTS));
+        answer->n_arguments_sent = call.n;
+        if (!is_complete) break;
+        answer->n_calls_sent++;
+        answer->n_arguments_sent = 0;
+        answer->call_begun = false;
+    }
+    return WEIR_OK;
+}
+
 /* The first chunk of a choice. *sent is false while the prompt's log-probabilities are
  * incomplete. */
 static weir_status write_first(weir_buffer *out, weir_generation *g, size_t choice)
@@ -428,12 +453,7 @@ static weir_status write_choice(weir_buffer *out, weir_generation *g, size_t cho
         WEIR_TRY(write_chunk(out, g, choice, CHUNK_CONTENT));
         weir_buffer_clear(&answer->content);
     }
-    size_t n_calls;
-    (void)weir_answer_calls(answer, &n_calls);
-    for (; answer->n_calls_sent < n_calls; answer->n_calls_sent++) {
-        WEIR_TRY(write_chunk(out, g, choice, CHUNK_CALL));
-        WEIR_TRY(write_chunk(out, g, choice, CHUNK_ARGUMENTS));
-    }
+    WEIR_TRY(write_new_calls(out, g, choice));
     if (answer->finish == WEIR_FINISH_NONE) return WEIR_OK;
     answer->finish_sent = true;
     return write_chunk(out, g, choice, CHUNK_FINISH);

@@ -145,11 +145,11 @@ static void write_call(
     weir_json_out *json, const weir_generation *g, const weir_response_item *item, bool whole
 )
 {
-    char made[WEIR_CALL_ID];
+    const weir_call_id made = weir_generation_call_id(g, 0, item->call);
     size_t n;
     const weir_tool_call *const call = &weir_answer_calls(&g->answers[0], &n)[item->call];
     weir_json_put_string(json, "type", "function_call");
-    weir_json_put_string(json, "call_id", weir_reply_call_id(made, g, 0, item->call));
+    weir_json_put_string(json, "call_id", call->id != NULL ? call->id : made.text);
     weir_json_put_string(json, "name", call->name);
     weir_json_put_string(json, "arguments", whole ? item->text : "");
 }

@@ -35,6 +35,7 @@ void weir_call_block_clear(weir_call_block *block)
 {
     for (size_t i = 0; i < block->n_calls; i++) weir_tool_call_free(&block->call[i]);
     block->n_calls = 0;
+    block->has_calls = false;
     weir_call_draft_clear(&block->draft);
 }
 
@@ -74,7 +75,7 @@ static outcome step_text(weir_call_block *block, input in, const weir_format_ste
     const size_t left = in.n - block->at;
     const bool is_cut = in.is_last && left < strlen(step->text) &&
                         (left == 0 || memcmp(in.text + block->at, step->text, left) == 0);
-    return is_cut && block->n_calls > 0 && block->draft.name.size == 0 ? STOP : FAIL;
+    return is_cut && block->has_calls && block->draft.name.size == 0 ? STOP : FAIL;
 }
 
 static outcome step_if(weir_call_block *block, input in, const weir_format_step *step)
@@ -213,6 +214,7 @@ static weir_status step_member_key(weir_call_block *block, input in, outcome *ou
     *out = block->at < in.n && in.text[block->at] != '"' ? FAIL : WAIT;
     if (*out == FAIL) return WEIR_OK;
     WEIR_TRY(scan(block, in, WEIR_VALUE_JSON, &block->draft.key, out));
+    weir_buffer_clear(&block->draft.value);
     /* A bare object is soon seen not to be a call. */
     if (*out == GO && block->opener->is_bare && !is_expected(&block->draft)) *out = FAIL;
     return WEIR_OK;
@@ -227,6 +229,16 @@ static weir_status step_member(weir_call_block *block, input in, outcome *out)
     return status == WEIR_EINVAL ? WEIR_OK : status;
 }
 
+const weir_buffer *weir_call_block_arguments(const weir_call_block *block)
+{
+    const weir_call_draft *const draft = &block->draft;
+    const bool in_member = block->format->steps[block->step].kind == WEIR_FORMAT_MEMBER &&
+                           weir_call_is_arguments(draft);
+    const weir_buffer *const text = in_member ? &draft->value : &draft->arguments;
+    const bool is_object = text->size > 0 && text->data[0] == '{';
+    return draft->name.size > 0 && is_object ? text : NULL;
+}
+
 static weir_status step_commit(weir_call_block *block, outcome *out)
 {
     const weir_buffer *const name = &block->draft.name;
@@ -238,6 +250,7 @@ static weir_status step_commit(weir_call_block *block, outcome *out)
     const weir_status status = weir_call_take(&block->draft, &block->call[block->n_calls]);
     if (status != WEIR_OK) return status == WEIR_EINVAL ? WEIR_OK : status;
     block->n_calls++;
+    block->has_calls = true;
     *out = go(block, block->at, 1);
     return WEIR_OK;
 }
@@ -263,7 +276,7 @@ static weir_status run_step(weir_call_block *block, input in, outcome *out)
     case WEIR_FORMAT_MEMBER_KEY: return step_member_key(block, in, out);
     case WEIR_FORMAT_MEMBER: return step_member(block, in, out);
     case WEIR_FORMAT_COMMIT: return step_commit(block, out);
-    case WEIR_FORMAT_END: *out = block->n_calls > 0 ? STOP : FAIL; break;
+    case WEIR_FORMAT_END: *out = block->has_calls ? STOP : FAIL; break;
     }
     return WEIR_OK;
 }

@@ -29,6 +29,7 @@ typedef struct weir_call_block {
     weir_call_draft draft;
     weir_tool_call call[WEIR_TOOL_CALLS];
     size_t n_calls;
+    bool has_calls; /* it had some, which may have been taken out of `call` */
 } weir_call_block;
 
 /* Begins a block: its text begins with the opener. */
@@ -39,6 +40,9 @@ void weir_call_block_begin(
 /* Drops the calls. */
 void weir_call_block_clear(weir_call_block *block);
 void weir_call_block_free(weir_call_block *block);
+/* The arguments of the call that is being read, as far as they are written: a beginning of what the
+ * call will have. NULL: not begun, or its name is not known. */
+const weir_buffer *weir_call_block_arguments(const weir_call_block *block);
 /* Reads on; text [n] is all of the block so far. `is_last`: nothing follows.
  * errors : ENOMEM */
 WEIR_MUST_CHECK weir_status weir_call_block_read(

@@ -30,6 +30,7 @@ static weir_status pass(weir_chat_parser *parser, weir_buffer *content, const ch
 {
     for (size_t i = 0; i < n; i++)
         parser->line_has_text = text[i] != '\n' && (parser->line_has_text || !is_space(text[i]));
+    if (parser->options.only_calls) return WEIR_OK;
     if (parser->after_call) {
         while (n > 0 && is_space(*text)) text++, n--;
         if (n > 0) parser->after_call = false;
@@ -110,22 +111,46 @@ static weir_status step_outside(
     return WEIR_OK;
 }
 
-/* Takes the calls of a complete block. */
+static void take_call(weir_chat_parser *parser, weir_tool_call *call)
+{
+    const bool is_kept = parser->n_calls == 0 || !parser->options.one_call;
+    if (is_kept && parser->n_calls < WEIR_TOOL_CALLS)
+        parser->call[parser->n_calls++] = *call;
+    else
+        weir_tool_call_free(call);
+}
+
+/* Takes the complete calls out of the block. */
 static void take_calls(weir_chat_parser *parser)
 {
     weir_call_block *const block = &parser->block;
-    for (size_t i = 0; i < block->n_calls; i++) {
-        const bool is_kept = parser->n_calls == 0 || !parser->options.one_call;
-        if (is_kept)
-            parser->call[parser->n_calls++] = block->call[i];
-        else
-            weir_tool_call_free(&block->call[i]);
-    }
+    for (size_t i = 0; i < block->n_calls; i++) take_call(parser, &block->call[i]);
     block->n_calls = 0;
+}
+
+static void end_block(weir_chat_parser *parser)
+{
     weir_buffer_clear(&parser->space);
+    parser->is_open = false;
     parser->after_call = true;
     parser->line_has_text = false;
-    parser->begin += block->at;
+    parser->begin += parser->block.at;
+}
+
+/* Of a block whose calls are sure: takes them as they become complete. A call that was cut stays
+ * one, since its beginning may be sent. */
+static void read_sure(weir_chat_parser *parser, weir_call_block_end *end)
+{
+    weir_call_block *const block = &parser->block;
+    const weir_buffer *const arguments = weir_call_block_arguments(block);
+    take_calls(parser);
+    if (*end != WEIR_CALL_BLOCK_BAD) return;
+    if (arguments != NULL) {
+        weir_tool_call call;
+        weir_call_take_cut(&block->draft, arguments, &call);
+        take_call(parser, &call);
+    }
+    if (arguments != NULL || block->has_calls) *end = WEIR_CALL_BLOCK_DONE;
 }
 
 static weir_status step_inside(
@@ -137,13 +162,15 @@ static weir_status step_inside(
     size_t n;
     const char *const text = held(parser, &n);
     WEIR_TRY(weir_call_block_read(block, text, n, is_last, &end));
+    if (parser->options.is_sure) read_sure(parser, &end);
     *again = end != WEIR_CALL_BLOCK_OPEN;
     if (end == WEIR_CALL_BLOCK_OPEN) return WEIR_OK;
-    parser->is_open = false;
     if (end == WEIR_CALL_BLOCK_DONE && parser->n_calls + block->n_calls <= WEIR_TOOL_CALLS) {
         take_calls(parser);
+        end_block(parser);
         return WEIR_OK;
     }
+    parser->is_open = false;
     return pass_held(parser, content, block->at > 0 ? block->at : 1);
 }
 

@@ -166,14 +166,18 @@ static void swap(weir_buffer *a, weir_buffer *b)
     *b = held;
 }
 
+bool weir_call_is_arguments(const weir_call_draft *draft)
+{
+    return is(&draft->key, "\"arguments\"") || is(&draft->key, "\"parameters\"");
+}
+
 weir_status weir_call_add_member(weir_call_draft *draft, bool has_id)
 {
     const weir_buffer *const key = &draft->key;
     if (is(key, "\"name\"")) return decode(&draft->name, &draft->value);
     if (is(key, "\"id\"") && has_id && draft->value.data[0] == '"')
         return decode(&draft->id, &draft->value);
-    if (is(key, "\"arguments\"") || is(key, "\"parameters\""))
-        swap(&draft->arguments, &draft->value);
+    if (weir_call_is_arguments(draft)) swap(&draft->arguments, &draft->value);
     return WEIR_OK;
 }
 
@@ -217,4 +221,13 @@ weir_status weir_call_take(weir_call_draft *draft, weir_tool_call *out)
                              .id = draft->id.size > 0 ? take_text(&draft->id) : NULL };
     weir_call_draft_clear(draft);
     return WEIR_OK;
+}
+
+void weir_call_take_cut(weir_call_draft *draft, const weir_buffer *arguments, weir_tool_call *out)
+{
+    if (arguments == &draft->value) swap(&draft->arguments, &draft->value);
+    *out = (weir_tool_call){ .name = take_text(&draft->name),
+                             .arguments = take_text(&draft->arguments),
+                             .id = draft->id.size > 0 ? take_text(&draft->id) : NULL };
+    weir_call_draft_clear(draft);
 }

@@ -35,6 +35,10 @@ WEIR_MUST_CHECK weir_status weir_call_add_parameter(
 /* Adds the member `key` with the JSON `value`: name, id, arguments or parameters; others are
  * ignored. */
 WEIR_MUST_CHECK weir_status weir_call_add_member(weir_call_draft *draft, bool has_id);
+/* True if `key` is that of the arguments. */
+bool weir_call_is_arguments(const weir_call_draft *draft);
+/* Takes the call, whose arguments are cut, from the draft, which becomes empty. */
+void weir_call_take_cut(weir_call_draft *draft, const weir_buffer *arguments, weir_tool_call *out);
 /* Takes the call from the draft, which becomes empty. */
 WEIR_MUST_CHECK weir_status weir_call_take(weir_call_draft *draft, weir_tool_call *out);
 

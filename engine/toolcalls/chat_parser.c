@@ -127,6 +127,32 @@ const weir_tool_call *weir_chat_parser_calls(const weir_chat_parser *parser, siz
     return parser->call;
 }
 
+bool weir_chat_parser_in_block(const weir_chat_parser *parser)
+{
+    return is_harmony(parser) ? weir_harmony_in_call(&parser->harmony) : parser->is_open;
+}
+
+bool weir_chat_parser_partial(const weir_chat_parser *parser, weir_partial_call *out)
+{
+    const weir_buffer *name = &parser->block.draft.name, *arguments = NULL;
+    const weir_buffer *const id = &parser->block.draft.id;
+    if (!parser->options.is_sure || !weir_chat_parser_in_block(parser)) return false;
+    if (parser->n_calls == WEIR_TOOL_CALLS || (parser->n_calls > 0 && parser->options.one_call))
+        return false;
+    if (is_harmony(parser)) {
+        name = &parser->harmony.name;
+        arguments = &parser->harmony.arguments;
+    } else {
+        arguments = weir_call_block_arguments(&parser->block);
+    }
+    if (arguments == NULL || arguments->size == 0 || arguments->data[0] != '{') return false;
+    *out = (weir_partial_call){ .name = name->data,
+                                .id = id->size > 0 ? id->data : NULL,
+                                .arguments = arguments->data,
+                                .n = arguments->size };
+    return true;
+}
+
 bool weir_chat_parser_reasons(const weir_chat_parser *parser)
 {
     return is_harmony(parser) ? parser->harmony.is_reasoning

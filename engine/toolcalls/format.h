@@ -52,6 +52,26 @@ typedef struct weir_format_opener {
 
 enum { WEIR_FORMAT_OPENERS = 3 };
 
+/* Parameters between tags: `key` NAME `string` TEXT `end`, or `key` NAME `json` JSON `end`. */
+typedef struct weir_call_tags {
+    const char *key, *string, *json, *end;
+    const char *never; /* what ends a value when it is read */
+} weir_call_tags;
+
+/* What a template prints around calls, so that a model can be held to it. */
+typedef struct weir_call_form {
+    const char *open, *separator, *close; /* around the calls of an answer, and between two */
+    /* Of a call: before its name, before its arguments, after them. `begin` NULL: the form is not
+     * known, and calls cannot be forced. */
+    const char *begin, *middle, *end;
+    const weir_call_tags *tags; /* NULL: arguments are a JSON object, or Python */
+    bool is_python; /* arguments are a=1, b="x" */
+    bool is_single; /* one call in an answer */
+} weir_call_form;
+
+/* Within texts of a form: digits that the model chooses. */
+#define WEIR_FORM_NUMBER "\xF4\x8F\xBF\xBE"
+
 typedef struct weir_chat_format {
     const char *name;
     weir_format_opener opener[WEIR_FORMAT_OPENERS];
@@ -62,6 +82,7 @@ typedef struct weir_chat_format {
     const char *sign;
     bool has_ids; /* the model writes the ids of calls */
     bool is_harmony; /* channels instead of blocks (harmony.c) */
+    weir_call_form form;
 } weir_chat_format;
 
 /* All formats, in the order in which templates are tried. */

@@ -64,6 +64,10 @@ static weir_status pass(const outputs *o, size_t n)
 {
     weir_harmony *const h = o->h;
     weir_buffer *const out = h->is_reasoning ? o->reasoning : o->content;
+    if (!h->is_reasoning && o->parser->options.only_calls) {
+        h->begin += n;
+        return WEIR_OK;
+    }
     bool *const has_text = h->is_reasoning ? &h->has_reasoning : &h->has_content;
     if (n > 0 && h->is_new && *has_text) WEIR_TRY(weir_buffer_add(out, "\n", 1));
     if (n > 0) *has_text = true, h->is_new = false;
@@ -202,6 +206,16 @@ static weir_status fail(const outputs *o)
     return pass(o, n);
 }
 
+static weir_status keep_call(weir_chat_parser *parser)
+{
+    weir_harmony *const h = &parser->harmony;
+    if (parser->n_calls > 0 && parser->options.one_call) return WEIR_OK;
+    weir_tool_call *const call = &parser->call[parser->n_calls++];
+    *call = (weir_tool_call){ .name = h->name.data, .arguments = h->arguments.data };
+    h->name = h->arguments = (weir_buffer){ NULL, 0, 0 };
+    return WEIR_OK;
+}
+
 static weir_status step_call(const outputs *o, bool *again)
 {
     weir_harmony *const h = o->h;
@@ -214,6 +228,14 @@ static weir_status step_call(const outputs *o, bool *again)
     ));
     h->scanned += used;
     const bool is_cut = end == WEIR_VALUE_MORE && (o->is_last || is_full);
+    const bool is_kept = o->parser->options.is_sure && o->parser->n_calls < WEIR_TOOL_CALLS &&
+                         h->arguments.size > 0 && h->arguments.data[0] == '{';
+    if (is_cut && is_kept) {
+        *again = false;
+        h->begin = h->scanned;
+        h->state = HEADER;
+        return keep_call(o->parser);
+    }
     const size_t space = blank((range){ h->arguments.data, h->arguments.size });
     *again = end != WEIR_VALUE_MORE;
     if (end == WEIR_VALUE_DONE && h->arguments.data[space] == '{') {
@@ -221,16 +243,6 @@ static weir_status step_call(const outputs *o, bool *again)
         return WEIR_OK;
     }
     return is_cut || end != WEIR_VALUE_MORE ? fail(o) : WEIR_OK;
-}
-
-static weir_status keep_call(weir_chat_parser *parser)
-{
-    weir_harmony *const h = &parser->harmony;
-    if (parser->n_calls > 0 && parser->options.one_call) return WEIR_OK;
-    weir_tool_call *const call = &parser->call[parser->n_calls++];
-    *call = (weir_tool_call){ .name = h->name.data, .arguments = h->arguments.data };
-    h->name = h->arguments = (weir_buffer){ NULL, 0, 0 };
-    return WEIR_OK;
 }
 
 static weir_status step_after_call(const outputs *o, bool *again)
@@ -273,6 +285,11 @@ static weir_status run(const outputs *o)
         h->begin = 0;
     }
     return WEIR_OK;
+}
+
+bool weir_harmony_in_call(const weir_harmony *harmony)
+{
+    return harmony->state == CALL || harmony->state == AFTER_CALL;
 }
 
 weir_status weir_harmony_push(

@@ -42,6 +42,7 @@ weir_blocks_push(weir_chat_parser *parser, weir_buffer *content, const char *tex
 WEIR_MUST_CHECK weir_status weir_blocks_finish(weir_chat_parser *parser, weir_buffer *content);
 
 /* harmony.c */
+bool weir_harmony_in_call(const weir_harmony *harmony);
 WEIR_MUST_CHECK weir_status weir_harmony_push(
     weir_chat_parser *parser, weir_buffer *content, weir_buffer *reasoning, const char *text,
     size_t n

@@ -87,8 +87,10 @@ static unsigned types_of(const json_t *root, const json_t *schema, int depth)
     for (size_t i = 0; i < json_array_size(type); i++)
         types |= type_named(json_string_value(json_array_get(type, i)));
     const json_t *const values = json_object_get(schema, "enum");
-    for (size_t i = 0; types == 0 && i < json_array_size(values); i++)
-        types |= type_of_value(json_array_get(values, i));
+    unsigned listed = 0;
+    for (size_t i = 0; i < json_array_size(values); i++)
+        listed |= type_of_value(json_array_get(values, i));
+    if (types == 0) types = listed;
     const json_t *const only = json_object_get(schema, "const");
     if (types == 0 && only != NULL) types = type_of_value(only);
     if (types == 0) types = types_of_any(root, json_object_get(schema, "anyOf"), depth);

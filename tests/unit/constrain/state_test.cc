@@ -76,6 +76,24 @@ TEST(GrammarState, CopiesGoTheirOwnWay)
     EXPECT_GT(weir_grammar_state_bytes(a.get()), 0U);
 }
 
+TEST(GrammarState, ObjectsAreClosedWhereAsked)
+{
+    weir_grammar_limits limits = weir_grammar_default_limits;
+    limits.closed_objects = true;
+    const char *const schema = R"({"properties": {"a": {"properties": {"b": {}}}}})";
+    const std::string others = R"({"a": {"b": 1, "c": 2}})";
+    EXPECT_TRUE(matches(compile(WEIR_GRAMMAR_SCHEMA, schema).get(), others));
+    const grammar_ptr closed = compile(WEIR_GRAMMAR_SCHEMA, schema, nullptr, nullptr, &limits);
+    EXPECT_FALSE(matches(closed.get(), others));
+    EXPECT_TRUE(matches(closed.get(), R"({"a": {"b": {"any": 1}}})"));
+    for (const char *said : { R"("additionalProperties": true)", R"("minProperties": 2)" }) {
+        const std::string text =
+            R"({"type": "object", "properties": {"a": {}}, )" + std::string(said) + "}";
+        const grammar_ptr open = compile(WEIR_GRAMMAR_SCHEMA, text, nullptr, nullptr, &limits);
+        EXPECT_TRUE(matches(open.get(), R"({"a": 1, "z": 2})")) << said;
+    }
+}
+
 /* Deeper values than the limit are not possible, and what is possible ends. */
 TEST(GrammarState, LimitsTheDepth)
 {

@@ -171,10 +171,18 @@ const Row chat_rows[] = {
     { R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],)"
       R"("tool_choice":"auto")",
       200, nullptr },
-    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")", 400,
-      "tool_choice" },
-    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],)"
-      R"("tool_choice":{"type":"function","function":{"name":"f"}})",
+    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":)"
+      R"({"type":"custom","function":{"name":"f"}})",
+      400, "tool_choice" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":)"
+      R"({"type":"allowed_tools","allowed_tools":{"mode":"some","tools":[]}})",
+      400, "tool_choice" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":)"
+      R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}})",
+      400, "tool_choice" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":)"
+      R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"function":{"name":)"
+      R"("g"}}]}})",
       400, "tool_choice" },
     { R"(,"tool_choice":{"type":"function","function":{"name":"nowhere"}})", 400, "tool_choice" },
     { R"(,"tool_choice":"perhaps")", 400, "tool_choice" },

@@ -74,6 +74,10 @@ TEST(Detect, WhatIsPrinted)
         { "<tool_call>{{ f.name }}\n<arg_key>probe_key</arg_key>\n<arg_value>probe value"
           "</arg_value>\n</tool_call>",
           "glm" },
+        { "<tool_call>{{ f.name }}<arg_key>probe_key</arg_key><arg_value>probe value</arg_value>"
+          "</tool_call>",
+          "glm47" },
+        { "[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments | tojson }}", "mistral_v11" },
         { "calls {{ f.name }}", "none" },
     };
     for (const auto &c : cases) EXPECT_EQ(c.format, detect(printing(c.call))) << c.call;
