@@ -73,6 +73,8 @@ typedef struct choice {
     int64_t n_inserted; /* into the prefix cache when this choice looked last */
     weir_sampler_history history; /* owned; arrays only with penalties */
     weir_grammar_state *grammar; /* owned; what it has accepted of the answer. NULL: none */
+    bool in_thought; /* with a limit of reasoning: it is open, and has n_thought tokens */
+    int32_t n_thought;
     int32_t first_sampled, n_sampled; /* of the step: its tokens in service_step.sampled */
     /* Accepted tokens whose rows the next step computes again, from the recurrent state before
      * them. */

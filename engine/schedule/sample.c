@@ -2,6 +2,7 @@
  * threads for one row if there are few. A draw is a function of logits, parameters and counts of
  * its choice only, so the bits do not depend on threads. */
 #include <omp.h>
+#include <string.h>
 
 #include "engine/schedule/job.h"
 #include "kernels/abi/minmax.h"
@@ -58,6 +59,34 @@ static weir_status accept(choice *c, int32_t token, weir_error *error)
     return weir_error_set(error, WEIR_EINVAL, "no token goes on with an answer of the grammar");
 }
 
+/* Allows only the token that ends reasoning, if its limit is reached. */
+static bool limit_thought(
+    const choice *c, weir_sample_limits *limits, weir_sampler_scratch *scratch
+)
+{
+    const weir_thought_limit *const thought = &c->job->request.thought;
+    const size_t words = ((size_t)c->job->service->facts->n_vocab + 63) / 64;
+    if (!thought->is_limited || !c->in_thought || c->n_thought < thought->n_tokens) return false;
+    uint64_t *const mask = weir_sampler_scratch_mask(scratch);
+    memset(mask, 0, words * sizeof *mask);
+    mask[thought->end / 64] |= (uint64_t)1 << (thought->end % 64);
+    limits->allowed = mask;
+    return true;
+}
+
+/* n_answer: tokens of the answer before it. */
+static void note_thought(choice *c, int32_t token, int32_t n_answer)
+{
+    const weir_thought_limit *const thought = &c->job->request.thought;
+    if (!thought->is_limited) return;
+    if (!c->in_thought)
+        c->in_thought = n_answer == 0 && token == thought->begin;
+    else if (token == thought->end)
+        c->in_thought = false;
+    else
+        c->n_thought++;
+}
+
 void weir_choice_sample(
     choice *c, const float *row, int32_t ahead, sampled *out, weir_sampler_scratch *scratch
 )
@@ -68,7 +97,9 @@ void weir_choice_sample(
     const size_t n_valid = (size_t)service->facts->n_valid_vocab;
     weir_sample_limits limits = { .banned = service->banned,
                                   .n_banned = bans_stops(c, n_answer) ? service->n_stop_ids : 0 };
-    out->status = limit_to_grammar(c, &limits, scratch, &out->error);
+    out->status = WEIR_OK;
+    if (!limit_thought(c, &limits, scratch))
+        out->status = limit_to_grammar(c, &limits, scratch, &out->error);
     if (out->status != WEIR_OK) return;
     out->token = weir_sample(
         row, (size_t)service->facts->n_vocab, n_valid, &request->sampling, &c->history, &limits,
@@ -77,6 +108,7 @@ void weir_choice_sample(
     out->is_stop = limits.n_banned == 0 && is_stop(service, out->token);
     out->status = accept(c, out->token, &out->error);
     if (out->status != WEIR_OK) return;
+    note_thought(c, out->token, n_answer);
     if (!out->is_stop) count_token(c->history.answer, out->token);
     if (request->want_logprobs && !out->is_stop)
         weir_logprobs(

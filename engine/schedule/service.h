@@ -95,6 +95,14 @@ typedef struct weir_event {
  * follows. */
 typedef bool (*weir_event_callback)(void *user, const weir_event *event);
 
+/* A limit of the tokens of reasoning. */
+typedef struct weir_thought_limit {
+    bool is_limited;
+    bool is_open; /* the prompt opened it; else `begin` does, as the first token; -1: nothing */
+    int32_t begin, end; /* tokens; after the limit `end` is drawn */
+    int32_t n_tokens;
+} weir_thought_limit;
+
 typedef struct weir_request {
     const int32_t *prompt; /* copied; [n_prompt], n_prompt >= 1 */
     int32_t n_prompt, max_tokens; /* max_tokens 0: only score the prompt */
@@ -110,6 +118,7 @@ typedef struct weir_request {
     weir_sampling sampling; /* bias list is copied */
     /* NULL, or what answers must match: compiled with the service's trie of tokens. Retained. */
     struct weir_grammar *grammar;
+    weir_thought_limit thought;
     const char *cache_salt; /* NULL: none; copied */
     /* Of several clients the one with the fewest running jobs is served first. */
     int32_t client;

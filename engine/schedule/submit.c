@@ -146,6 +146,7 @@ static weir_status make_job(
     for (int32_t i = 0; status == WEIR_OK && i < request->n_choices; i++) {
         job->choices[i].job = job;
         job->choices[i].index = i;
+        job->choices[i].in_thought = request->thought.is_open;
         status = open_history(&job->choices[i], request, (size_t)service->facts->n_vocab);
         if (status != WEIR_OK) status = no_memory(service, request, error);
         if (status == WEIR_OK) status = open_grammar(&job->choices[i], request, error);

@@ -2,7 +2,6 @@
  * as named events. A request has one answer. */
 #include "engine/serve/anthropic_reply.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "engine/serve/anthropic_error.h"

@@ -203,6 +203,19 @@ static weir_status read_effort(
     return weir_api_no_memory(error);
 }
 
+/* vLLM's name of the field, and one that is its own explanation. */
+static weir_status read_budget(
+    weir_openai_request *request, const json_t *root, weir_api_error *error
+)
+{
+    static const char vllm[] = "thinking_token_budget", other[] = "max_thinking_tokens";
+    int64_t *const most = &request->thought_tokens;
+    WEIR_TRY(weir_field_integer(root, vllm, 0, INT32_MAX, most, error));
+    if (weir_field(root, vllm) != NULL && weir_field(root, other) != NULL)
+        return weir_api_bad(error, other, "%s and %s exclude each other", vllm, other);
+    return weir_field_integer(root, other, 0, INT32_MAX, most, error);
+}
+
 /* ---- fields with one supported value --------------------------------------------------------- */
 
 static weir_status check_modalities(const json_t *root, weir_api_error *error)
@@ -247,6 +260,7 @@ weir_status weir_chat_request_read(
     WEIR_TRY(read_logprobs(request, root, error));
     WEIR_TRY(read_variables(request, root, error));
     WEIR_TRY(read_effort(request, root, error));
+    WEIR_TRY(read_budget(request, root, error));
     request->no_thought = json_is_false(json_object_get(request->variables, "enable_thinking"));
     WEIR_TRY(read_tools(request, root, error));
     WEIR_TRY(

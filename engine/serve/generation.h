@@ -72,6 +72,7 @@ struct weir_generation {
     weir_grammar *grammar; /* of its answers; NULL: none */
     const char *grammar_field; /* static: the field of the request that asked for it */
     bool holds_calls; /* the grammar is that of its tools' calls */
+    weir_thought_limit thought;
     bool has_prompts; /* tokenised, with the beginning before them. Workers only */
     weir_prompt *prompts;
     weir_answer *answers;

@@ -1,5 +1,7 @@
 /* engine/serve/generation_grammar.c - what the answers of a request are held to: its structured
  * form, or calls of its tools. Worker. */
+#include <string.h>
+
 #include "engine/serve/generation.h"
 #include "engine/toolcalls/force.h"
 
@@ -115,10 +117,48 @@ static weir_status begin_calls(weir_generation *g, weir_api_error *error)
     return status;
 }
 
+/* ---- reasoning ------------------------------------------------------------------------------- */
+
+static int32_t find_tag(const weir_generation *g, const char *tag)
+{
+    return weir_tokenizer_find(g->exchange->server->options.tokenizer, tag, strlen(tag));
+}
+
+/* The tokens between which the limit counts. Without reasoning there is nothing to limit. */
+static weir_status limit_thought(weir_generation *g, weir_api_error *error)
+{
+    static const char key[] = "thinking_token_budget";
+    weir_thought_limit *const thought = &g->thought;
+    const weir_reasoning_start start = force_of(g).start;
+    if (g->request.thought_tokens < 0) return WEIR_OK;
+    if (g->exchange->server->format->is_harmony)
+        return weir_api_fail(
+            error, 400, "unsupported_parameter", key,
+            "%s is not supported for models whose answers have channels", key
+        );
+    *thought = (weir_thought_limit){ .is_open = start.state == WEIR_THINK_INSIDE,
+                                     .begin = -1,
+                                     .end = -1,
+                                     .n_tokens = (int32_t)g->request.thought_tokens };
+    if (thought->is_open) thought->end = find_tag(g, weir_reasoning_end_tag(start.tags));
+    for (int i = 0; start.state == WEIR_THINK_MAYBE && weir_reasoning_tag(i) != NULL; i++) {
+        thought->begin = find_tag(g, weir_reasoning_tag(i));
+        thought->end = find_tag(g, weir_reasoning_end_tag(i));
+        if (thought->begin >= 0) break;
+    }
+    thought->is_limited = thought->end >= 0 && (thought->is_open || thought->begin >= 0);
+    if (thought->is_limited || !thought->is_open) return WEIR_OK;
+    return weir_api_fail(
+        error, 400, "unsupported_parameter", key,
+        "%s: this model has no token that ends its reasoning", key
+    );
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 weir_status weir_generation_begin_grammar(weir_generation *g, weir_api_error *error)
 {
+    WEIR_TRY(limit_thought(g, error));
     if (g->request.structured.field != NULL) return begin_structured(g, error);
     return g->holds_calls ? begin_calls(g, error) : WEIR_OK;
 }

@@ -357,7 +357,9 @@ weir_status weir_openai_request_take(
     weir_api_error *error
 )
 {
-    weir_openai_request request = { .chat = chat, .cache_prompt = true, .root = root };
+    weir_openai_request request = {
+        .chat = chat, .cache_prompt = true, .thought_tokens = -1, .root = root
+    };
     const weir_status status = read_all(&request, limits, error);
     if (status == WEIR_OK)
         *out = request;

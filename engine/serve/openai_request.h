@@ -68,6 +68,7 @@ typedef struct weir_openai_request {
     bool wants_thought; /* reasoning_effort requests reasoning */
     bool keep_ids; /* the reply needs the ids of prompt and answer */
     bool no_thought; /* enable_thinking is false */
+    int64_t thought_tokens; /* most tokens of reasoning; -1: no limit */
     weir_unknown_fields unknown;
     const json_t *prompt; /* completions: only its form is checked, see weir_openai_prompt_count */
     json_t *root; /* owner of the prompt */

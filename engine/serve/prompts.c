@@ -26,6 +26,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
         .n_top_logprobs = r->n_top_logprobs,
         .sampling = r->sampling,
         .grammar = g->grammar,
+        .thought = g->thought,
         .client = x->key,
         .priority = r->priority + (x->key >= 0 ? x->server->access.priority[x->key] : 0),
         .deadline_ns = g->deadline_ns,

@@ -43,6 +43,8 @@ static const weir_field_row rows[] = {
     { "chat_template_kwargs", TALK, READ, ANY },
     { "chat_template", TALK, READ, ANY },
     { "reasoning_effort", CHAT, READ, ANY },
+    { "thinking_token_budget", CHAT, READ, ANY },
+    { "max_thinking_tokens", CHAT, READ, ANY },
     { "add_generation_prompt", CHAT | TEXTS, READ, ANY },
     { "continue_final_message", CHAT, READ, ANY },
     { "echo", COMPLETION, READ, ANY },

@@ -193,6 +193,29 @@ TEST_F(Structured, ThoughtsComeBefore)
     json_decref(root);
 }
 
+/* The limit ends the thought, whatever the model goes on to think. */
+TEST_F(Structured, ABudgetEndsThoughts)
+{
+    open({ "model.context=512" });
+    for (const char *field : { "thinking_token_budget", "max_thinking_tokens" }) {
+        for (const int budget : { 0, 5 }) {
+            const std::string asked =
+                R"({"messages":[{"role":"user","content":"Plan."}],"max_tokens":60,"seed":4,)"
+                R"("temperature":1,"chat_template_kwargs":{"enable_thinking":true},)"
+                R"("guided_choice":["left","right"],")" +
+                std::string(field) + "\":" + std::to_string(budget) + "}";
+            json_t *const root = ask_json("POST", "/v1/chat/completions", asked);
+            const json_t *const choice = json_array_get(json_object_get(root, "choices"), 0);
+            EXPECT_STREQ(json_string_value(json_object_get(choice, "finish_reason")), "stop");
+            EXPECT_TRUE(text_of(choice) == "left" || text_of(choice) == "right") << text_of(choice);
+            const json_t *const details =
+                json_object_get(json_object_get(root, "usage"), "completion_tokens_details");
+            EXPECT_LE(json_integer_value(json_object_get(details, "reasoning_tokens")), budget);
+            json_decref(root);
+        }
+    }
+}
+
 TEST_F(Structured, WhatCannotBeServedIsNamed)
 {
     open({ "model.context=512" });
