@@ -18,6 +18,11 @@ static weir_status read_request(
     if (out->wants_thought && has_chat && !weir_chat_reads_effort(server))
         weir_warning_add(x->warning, "thinking has no effect: the chat template does not read it");
     out->wants_thought = false; /* chats warn in their own words */
+    if (out->thought_tokens >= 0 && server->format->is_harmony) {
+        /* Claude Code sends a budget in each request. */
+        weir_warning_add(x->warning, "thinking.budget_tokens is not enforced for this model");
+        out->thought_tokens = -1;
+    }
     if (!has_chat || !weir_anthropic_has_late_system(out->messages) ||
         weir_chat_takes_after_user(server, "system"))
         return WEIR_OK;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/minmax.h"
 #include "engine/serve/anthropic_convert.h"
 #include "engine/serve/json_in.h"
 
@@ -92,7 +93,6 @@ static weir_status read_stop(translation *t, weir_api_error *error)
 
 /* ---- thinking -------------------------------------------------------------------------------- */
 
-/* A budget is an upper limit of what the model may spend, which this server does not hold. */
 static weir_status read_budget(translation *t, const json_t *thinking, weir_api_error *error)
 {
     static const char key[] = "thinking", budget[] = "budget_tokens";
@@ -106,8 +106,7 @@ static weir_status read_budget(translation *t, const json_t *thinking, weir_api_
         );
     if (json_is_integer(most) && tokens >= json_integer_value(most))
         return weir_api_bad(error, key, "thinking.budget_tokens must be below max_tokens");
-    weir_warning_add(t->warning, "thinking.budget_tokens is not enforced; max_tokens is");
-    return WEIR_OK;
+    return put(t, "thinking_token_budget", json_integer(weir_min(tokens, INT32_MAX)), error);
 }
 
 static weir_status read_display(translation *t, const json_t *thinking, weir_api_error *error)

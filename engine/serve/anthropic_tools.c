@@ -124,7 +124,9 @@ static weir_status read_choice(json_t *chat, const json_t *choice, weir_api_erro
         return weir_api_bad(
             error, key, "tool_choice.disable_parallel_tool_use must be true or false"
         );
-    if (json_object_set_new(chat, "parallel_tool_calls", json_boolean(!one_call)) != 0)
+    /* Without it a chat decides: one forced call, any number of others. */
+    if (weir_field(choice, "disable_parallel_tool_use") != NULL &&
+        json_object_set_new(chat, "parallel_tool_calls", json_boolean(!one_call)) != 0)
         return weir_api_no_memory(error);
     return WEIR_OK;
 }

@@ -14,7 +14,7 @@
 static const char *reason_of(const weir_generation *g)
 {
     const char *const reason = weir_answer_reason(&g->answers[0]);
-    return reason[0] == 'l'                 ? "max_output_tokens"
+    return strcmp(reason, "length") == 0    ? "max_output_tokens"
            : strcmp(reason, "timeout") == 0 ? "timeout"
                                             : NULL;
 }

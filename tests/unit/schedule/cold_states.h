@@ -138,7 +138,7 @@ class ColdStates : public Tiers {
             weir_kv_pages pages;
         } what = { weir_engine_prefix(engine_), {} };
         const int64_t all =
-            weir_kv_store_spec(store_)->n_pages / weir_kv_n_heads(weir_kv_store_spec(store_));
+            weir_kv_store_spec(store_)->pages.n / weir_kv_n_heads(weir_kv_store_spec(store_));
         what.pages = weir_kv_store_pages_of(store_, 0, all - n_blocks);
         weir_service_call(
             service_,

@@ -195,7 +195,7 @@ TEST_F(Messages, ThinkingAndCallsAreBlocks)
             R"({"text":"Let me see.","type":"text"},)"
             R"({"id":"toolu_)" +
             id.substr(4) +
-            R"(_0","input":{"city":"Oslo"},"name":"get_weather",)"
+            R"(_0_0","input":{"city":"Oslo"},"name":"get_weather",)"
             R"("type":"tool_use"}])",
         dump(at(whole, { "content" }))
     );

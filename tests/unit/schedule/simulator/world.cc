@@ -237,7 +237,7 @@ std::string Machine::close()
     weir_kv_evictor_close(evictor_);
     if (prefix_ != nullptr) weir_prefix_close(prefix_);
     if (store_ != nullptr) {
-        const int64_t held = weir_kv_store_spec(store_)->n_pages - weir_kv_store_free_pages(store_);
+        const int64_t held = weir_kv_store_spec(store_)->pages.n - weir_kv_store_free_pages(store_);
         weir_kv_store_close(store_);
         if (held > 0) problem = std::to_string(held) + " pages are still held at the end";
     }
