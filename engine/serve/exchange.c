@@ -8,6 +8,7 @@
 #include "engine/serve/anthropic_error.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
+#include "engine/serve/ollama_request.h"
 
 static void make_id(char *id, size_t size)
 {
@@ -237,15 +238,22 @@ void weir_reply_text(weir_exchange *x, const char *content_type, const void *tex
     make_ready(x, 200, content_type);
 }
 
+/* In the form of the API that the path belongs to. */
+static weir_status write_error(weir_buffer *out, const weir_exchange *x)
+{
+    static const char ollama[] = "/api/";
+    if (strncmp(x->path, ollama, sizeof ollama - 1) == 0)
+        return weir_ollama_error_write(out, &x->error);
+    if (weir_anthropic_has_path(x->path)) return weir_anthropic_error_write(out, &x->error, x->id);
+    return weir_api_error_write(out, &x->error);
+}
+
 void weir_reply_error(weir_exchange *x)
 {
     weir_memory_tracker *const tracker = weir_memory_tracker_set(NULL
     ); /* at most a page, so that even an error about memory can be sent */
     weir_buffer text = { 0 };
-    const weir_status status = weir_anthropic_has_path(x->path)
-                                   ? weir_anthropic_error_write(&text, &x->error, x->id)
-                                   : weir_api_error_write(&text, &x->error);
-    if (status != WEIR_OK)
+    if (write_error(&text, x) != WEIR_OK)
         weir_buffer_free(&text); /* empty body: there is no memory for a better one */
     (void)weir_memory_tracker_set(tracker);
     weir_reply_json(x, x->error.status, &text);

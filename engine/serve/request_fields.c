@@ -21,6 +21,8 @@ enum {
     STATE = WEIR_BODY_STATE,
     QUERY = WEIR_BODY_STATE_QUERY,
     MERGE = WEIR_BODY_STATE_MERGE,
+    OLLAMA_TEXT = WEIR_BODY_OLLAMA_CHAT | WEIR_BODY_OLLAMA_GENERATE,
+    OLLAMA = OLLAMA_TEXT | WEIR_BODY_OLLAMA_SHOW,
     LLAMA = WEIR_BODY_LLAMA | WEIR_BODY_INFILL,
     TEXTS = TOKENIZE | SAVE | STATE, /* bodies with a text in one of three forms */
     READ = WEIR_FIELD_READ,
@@ -229,6 +231,28 @@ static const weir_field_row rows[] = {
     { "return_progress", LLAMA, UNSUPPORTED, BOOL },
     { "response_fields", LLAMA, UNSUPPORTED, ANY },
     { "samplers", LLAMA, UNSUPPORTED, ANY },
+    /* Of Ollama. No prompt is cut or shifted; some are accepted only if empty. */
+    { "model", OLLAMA, READ, ANY },
+    { "name", WEIR_BODY_OLLAMA_SHOW, READ, ANY },
+    { "verbose", WEIR_BODY_OLLAMA_SHOW, IGNORED, BOOL },
+    { "stream", OLLAMA_TEXT, READ, ANY },
+    { "options", OLLAMA_TEXT, READ, ANY },
+    { "format", OLLAMA_TEXT, READ, ANY },
+    { "think", OLLAMA_TEXT, READ, ANY },
+    { "keep_alive", OLLAMA_TEXT, READ, ANY },
+    { "logprobs", OLLAMA_TEXT, READ, ANY },
+    { "top_logprobs", OLLAMA_TEXT, READ, ANY },
+    { "messages", WEIR_BODY_OLLAMA_CHAT, READ, ANY },
+    { "tools", WEIR_BODY_OLLAMA_CHAT, READ, ANY },
+    { "prompt", WEIR_BODY_OLLAMA_GENERATE, READ, ANY },
+    { "system", WEIR_BODY_OLLAMA_GENERATE, READ, ANY },
+    { "raw", WEIR_BODY_OLLAMA_GENERATE, READ, ANY },
+    { "truncate", OLLAMA_TEXT, IGNORED, BOOL },
+    { "shift", OLLAMA_TEXT, IGNORED, BOOL },
+    { "template", WEIR_BODY_OLLAMA_GENERATE, READ, ANY },
+    { "context", WEIR_BODY_OLLAMA_GENERATE, READ, ANY },
+    { "suffix", WEIR_BODY_OLLAMA_GENERATE, READ, ANY },
+    { "images", WEIR_BODY_OLLAMA_GENERATE, READ, ANY },
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 

@@ -28,6 +28,9 @@ typedef enum weir_body {
     WEIR_BODY_LLAMA = 1 << 16, /* llama-server's /completion */
     WEIR_BODY_INFILL = 1 << 17,
     WEIR_BODY_SLOT = 1 << 18,
+    WEIR_BODY_OLLAMA_CHAT = 1 << 19,
+    WEIR_BODY_OLLAMA_GENERATE = 1 << 20,
+    WEIR_BODY_OLLAMA_SHOW = 1 << 21,
 } weir_body;
 
 typedef enum weir_field_use {

@@ -17,7 +17,6 @@ case ${1:-} in
 esac
 venv=${WEIR_WIRE_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/wire-venv}
 old_clients=$venv-openai2
-lacks=ollama
 
 # make_venv FOLDER REQUIREMENTS
 make_venv() {
@@ -72,7 +71,7 @@ pytest_with() {
     (cd "$work" && PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 WEIR_WIRE_LABEL=$label_of_run \
         "$python" -m pytest "$here/suite" \
         -q -p no:cacheprovider -o faulthandler_timeout=90 -p expected --rootdir "$here" \
-        --lacks "$lacks" --base-url "http://127.0.0.1:$port" --pid "$server" "$@")
+        --base-url "http://127.0.0.1:$port" --pid "$server" "$@")
 }
 
 # run_suite LABEL SUITE-ARGUMENTS -- SERVER-ARGUMENTS

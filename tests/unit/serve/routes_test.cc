@@ -64,7 +64,13 @@ TEST_F(Server, EveryRouteButHealthAndThePageNeedsAKey)
                                     "/infill",
                                     "/apply-template",
                                     "/slots",
-                                    "/slots/7" }) {
+                                    "/slots/7",
+                                    "/api/chat",
+                                    "/api/generate",
+                                    "/api/tags",
+                                    "/api/ps",
+                                    "/api/show",
+                                    "/api/version" }) {
         bool is_there = false;
         for (const Route &route : routes) is_there = is_there || route.second == path;
         EXPECT_TRUE(is_there) << "docs/api.md does not name " << path;
