@@ -188,6 +188,23 @@ weir_status weir_project_logits(const weir_model *model, const weir_workspace *w
     );
 }
 
+/* Shows the rows after the last norm, as those of a layer after the last. */
+static weir_status show_normed(
+    const weir_model *model, const weir_workspace *w, const weir_batch *batch
+)
+{
+    const int64_t n = batch->n_rows;
+    float *const shown = w->shown_rows != w->x ? w->shown_rows : w->in;
+    if (batch->observe == NULL) return WEIR_OK;
+    WEIR_TRY(norm(model, w->in, w->x, NULL, model->output_norm, model->stream_eps, n));
+    if (shown != w->in)
+        weir_stream_copy(
+            model->stream, shown, w->in, (size_t)(n * model->shape.d_model) * sizeof(float)
+        );
+    batch->observe(batch->user, model->shape.n_layers, shown);
+    return WEIR_OK;
+}
+
 /* Norm and projection of the requested rows only. */
 static weir_status run_output(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
@@ -229,6 +246,7 @@ static weir_status run(const weir_model *model, weir_workspace *w, const weir_ba
     weir_fill_positions(w, model, batch);
     WEIR_TRY(embed(model, w, batch));
     WEIR_TRY(weir_run_layers(model, w, batch));
+    WEIR_TRY(show_normed(model, w, batch));
     if (model->mtp.is_there)
         WEIR_TRY(
             norm(model, w->hidden, w->x, NULL, model->output_norm, model->stream_eps, batch->n_rows)

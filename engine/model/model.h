@@ -187,8 +187,8 @@ typedef struct weir_batch {
     weir_kv_sinks sinks; /* of every segment */
     /* NULL: all pages are in memory; otherwise only with limits.has_cold. */
     const weir_kv_source *source;
-    /* For `weir logits`: called with the residual stream [n_rows, d_model] before layer 0 and after
-     * each layer. May be NULL. */
+    /* Called with the residual stream [n_rows, d_model] before layer 0 (layer -1) and after each
+     * layer, then with its rows after the last norm (layer n_layers). May be NULL. */
     void (*observe)(void *user, int64_t layer, const float *hidden);
     void *user;
 } weir_batch;

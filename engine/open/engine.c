@@ -144,6 +144,7 @@ weir_plan_parts weir_engine_plan_parts(
                               .n_valid_vocab = engine->tokenizer != NULL
                                                    ? (int32_t)weir_tokenizer_size(engine->tokenizer)
                                                    : 0,
+                              .pooling = engine->pooling,
                               .stream = engine->stream,
                               .spec = spec,
                               .formats = &engine->kv_choice,

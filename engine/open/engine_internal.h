@@ -33,6 +33,7 @@ struct weir_engine {
     weir_runner *runner, *nested; /* nested: NULL: no step runs within another */
     weir_tokenizer *tokenizer;
     weir_chat_template *chat;
+    weir_pooling pooling; /* of embeddings */
     weir_error chat_problem; /* why the model's template cannot be used */
     weir_service *service;
     /* NULL: neither sessions.dir nor a server's states.dir is set, or there is no service. */

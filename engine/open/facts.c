@@ -88,6 +88,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->n_valid_vocab = parts->n_valid_vocab > 0 ? parts->n_valid_vocab : facts->n_vocab;
     facts->is_tied = weir_model_tied(model);
     facts->has_long_rope = weir_model_has_long_rope(model);
+    facts->pooling = parts->pooling;
     facts->banks = weir_model_bank_stats(model, NULL);
 }
 

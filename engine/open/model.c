@@ -7,6 +7,7 @@
 #include "engine/base/machine_memory.h"
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
+#include "engine/open/pooling.h"
 #include "kernels/abi/kv_format_text.h"
 
 weir_status weir_engine_open_stream(
@@ -287,6 +288,7 @@ static weir_status open_chat(weir_engine *engine, weir_error *error)
 /* A checkpoint without a tokenizer can still be measured: only a broken one is an error. */
 static weir_status open_text(weir_engine *engine, weir_error *error)
 {
+    WEIR_TRY(weir_pooling_of(&engine->pooling, engine->directory, error));
     const weir_status status = weir_tokenizer_open(&engine->tokenizer, engine->directory, error);
     if (status == WEIR_ENOTFOUND) return WEIR_OK;
     if (status != WEIR_OK) return status;

@@ -1,6 +1,6 @@
-/* engine/schedule/embedding.c - the embedding of a prompt: the mean over its tokens of the hidden
- * state after the last layer, before the final norm. Rows are added in order of their positions, in
- * double, each once, also if the prompt was preempted. */
+/* engine/schedule/embedding.c - the embedding of a prompt: the mean of hidden states of its tokens,
+ * or that of one token (weir_pooling). Rows are added in order of their positions, in double, each
+ * once, also if the prompt was preempted. */
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -43,31 +43,54 @@ static job_embedding *embedding_of(const choice *c)
     return c->index == 0 && c->sequence != NULL ? c->job->embedding : NULL;
 }
 
+static bool takes(const weir_request *request, int32_t position)
+{
+    switch (request->pooling) {
+    case WEIR_POOLING_HIDDEN:
+    case WEIR_POOLING_MEAN: return true;
+    case WEIR_POOLING_LAST: return position == request->n_prompt - 1;
+    case WEIR_POOLING_CLS: return position == 0;
+    }
+    return true;
+}
+
+/* How many rows are taken of a whole prompt. */
+static int32_t n_taken(const weir_request *request)
+{
+    const bool is_mean =
+        request->pooling == WEIR_POOLING_HIDDEN || request->pooling == WEIR_POOLING_MEAN;
+    return is_mean ? request->n_prompt : 1;
+}
+
 static void add_rows(
-    job_embedding *e, const weir_batch_item *item, int32_t n_prompt, int64_t d, const float *hidden
+    job_embedding *e, const weir_batch_item *item, const weir_request *request, int64_t d,
+    const float *hidden
 )
 {
     for (int32_t r = 0; r < item->n_rows; r++) {
         const int32_t position = item->sequence->n_computed + r;
-        if (position != e->n_rows + e->n_new || position >= n_prompt) continue;
+        if (position != e->n_rows + e->n_new || position >= request->n_prompt) continue;
         const float *const row = hidden + r * d;
-        for (int64_t i = 0; i < d; i++) e->step[i] += (double)row[i];
+        for (int64_t i = 0; i < d && takes(request, position); i++) e->step[i] += (double)row[i];
         e->n_new++;
     }
 }
 
-/* hidden: the rows of all works that did not fail, in order. */
+/* hidden: the rows of all works that did not fail, in order. Those after the last norm are shown as
+ * of layer n_layers. */
 static void on_hidden(void *user, int64_t layer, const float *hidden)
 {
     weir_service *const service = user;
     const int64_t d = service->facts->d_model;
-    if (layer != service->facts->n_layers - 1) return;
+    if (layer < service->facts->n_layers - 1) return;
     for (int32_t i = 0; i < service->step.n_observed; i++) {
         const weir_batch_item *const item = &service->step.items[i];
         job_embedding *const e = embedding_of(service->step.choices[i]);
         if (item->failed) continue;
-        if (e != NULL)
-            add_rows(e, item, service->step.choices[i]->job->request.n_prompt, d, hidden);
+        const weir_request *const request = &service->step.choices[i]->job->request;
+        const bool is_before = request->pooling == WEIR_POOLING_HIDDEN;
+        if (e != NULL && is_before == (layer < service->facts->n_layers))
+            add_rows(e, item, request, d, hidden);
         hidden += item->n_rows * d;
     }
 }
@@ -101,6 +124,6 @@ const float *weir_job_embedding(weir_job *job)
     job_embedding *const e = job->embedding;
     if (e == NULL || e->n_rows < job->request.n_prompt) return NULL;
     for (int32_t i = 0; i < job->service->facts->d_model; i++)
-        e->mean[i] = (float)(e->sum[i] / e->n_rows);
+        e->mean[i] = (float)(e->sum[i] / n_taken(&job->request));
     return e->mean;
 }

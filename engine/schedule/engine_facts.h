@@ -11,6 +11,14 @@
 extern "C" {
 #endif
 
+/* What an embedding of a text is made of. */
+typedef enum weir_pooling {
+    WEIR_POOLING_HIDDEN, /* the mean of the hidden states after the last layer, before its norm */
+    WEIR_POOLING_MEAN, /* of those after the norm, like the next */
+    WEIR_POOLING_LAST, /* of the last token */
+    WEIR_POOLING_CLS, /* of the first token */
+} weir_pooling;
+
 typedef struct weir_engine_facts {
     char model[256], arch[64]; /* model: the name shown to users */
     /* ---- the model --------------------------------------------------------------------------- */
@@ -35,6 +43,7 @@ typedef struct weir_engine_facts {
     int32_t n_vocab, n_valid_vocab; /* n_valid_vocab: ids that may be sampled */
     bool is_tied; /* the embedding is also the output matrix */
     bool has_long_rope; /* weir_model_has_long_rope */
+    weir_pooling pooling; /* of the model's embeddings */
     /* Of an empty sequence: its layers and slots; n_layers 0: the model has no layers with
      * banks. */
     weir_bank_stats banks;

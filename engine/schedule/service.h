@@ -110,9 +110,9 @@ typedef struct weir_request {
     int32_t min_tokens;
     bool ignore_eos; /* stop ids get -inf instead of ending the answer */
     bool want_logprobs, want_prompt_logprobs, cache_prompt;
-    /* Return an embedding: the mean over the prompt of the hidden state after the last layer. The
-     * whole prompt is computed. */
+    /* Return an embedding of the prompt, all of which is computed. */
     bool want_embedding;
+    weir_pooling pooling;
     bool want_logits; /* of the last prompt token of choice 0 */
     int32_t n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
     weir_sampling sampling; /* bias list is copied */

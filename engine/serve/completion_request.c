@@ -32,32 +32,30 @@ const json_t *weir_openai_prompt_at(const json_t *prompt, size_t index)
     return is_list_of_prompts(prompt) ? json_array_get(prompt, index) : prompt;
 }
 
-static weir_status read_prompt(
-    weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error
+weir_status weir_openai_check_prompts(
+    const json_t *prompts, const char *key, size_t most, int32_t n_vocab, weir_api_error *error
 )
 {
-    const json_t *const prompt = weir_field(root, "prompt");
-    if (!json_is_string(prompt) && !(json_is_array(prompt) && json_array_size(prompt) > 0))
+    if (!json_is_string(prompts) && !(json_is_array(prompts) && json_array_size(prompts) > 0))
         return weir_api_bad(
-            error, "prompt", "prompt must be a string, a list of token ids, or a list of these"
+            error, key, "%s must be a string, a list of token ids, or a list of these", key
         );
-    const size_t count = weir_openai_prompt_count(prompt);
-    if (count > WEIR_PROMPTS)
+    const size_t count = weir_openai_prompt_count(prompts);
+    if (count > most)
         return weir_api_bad(
-            error, "prompt", "prompt holds %zu prompts; at most %d are allowed", count, WEIR_PROMPTS
+            error, key, "%s holds %zu texts; at most %zu are allowed", key, count, most
         );
     for (size_t i = 0; i < count; i++) {
-        const json_t *const one = weir_openai_prompt_at(prompt, i);
+        const json_t *const one = weir_openai_prompt_at(prompts, i);
         const bool empty =
             json_is_array(one) ? json_array_size(one) == 0 : json_string_length(one) == 0;
         if ((!json_is_string(one) && !json_is_array(one)) || empty)
             return weir_api_bad(
-                error, "prompt",
-                "prompt %zu must be a string or a list of token ids, and not empty", i
+                error, key, "%s: text %zu must be a string or a list of token ids, and not empty",
+                key, i
             );
-        if (json_is_array(one)) WEIR_TRY(weir_openai_check_ids(one, n_vocab, "prompt", error));
+        if (json_is_array(one)) WEIR_TRY(weir_openai_check_ids(one, n_vocab, key, error));
     }
-    request->prompt = prompt;
     return WEIR_OK;
 }
 
@@ -69,5 +67,6 @@ weir_status weir_completion_request_read(
     WEIR_TRY(weir_field_integer(root, "logprobs", 0, 5, &top, error));
     request->logprobs = top >= 0;
     request->n_top_logprobs = top > 0 ? (int32_t)top : 0;
-    return read_prompt(request, root, n_vocab, error);
+    request->prompt = weir_field(root, "prompt");
+    return weir_openai_check_prompts(request->prompt, "prompt", WEIR_PROMPTS, n_vocab, error);
 }

@@ -46,6 +46,16 @@ static void observe_times(weir_metrics *metrics, const weir_event *event)
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_DECODE, event->usage.decode_ns);
 }
 
+static weir_status take_embedding(weir_generation *g, weir_prompt *prompt, const float *embedding)
+{
+    const size_t d = (size_t)weir_service_facts_of(g->exchange->server->options.service)->d_model;
+    if (!g->request.embeds || embedding == NULL) return WEIR_OK;
+    prompt->embedding = weir_memory_take(d * sizeof *prompt->embedding);
+    if (prompt->embedding == NULL) return WEIR_ENOMEM;
+    memcpy(prompt->embedding, embedding, d * sizeof *prompt->embedding);
+    return WEIR_OK;
+}
+
 static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir_event *event)
 {
     weir_answer *const answers = g->answers + (size_t)(prompt - g->prompts) * (size_t)g->request.n;
@@ -64,6 +74,8 @@ static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir
         )!weir_api_bad(&g->failure, g->grammar_field, "%s: %s", g->grammar_field, event->message);
     if (event->status != WEIR_OK && g->failure.status == 0)
         weir_api_from_status(&g->failure, event->status, event->message);
+    if (status == WEIR_OK && event->status == WEIR_OK)
+        status = take_embedding(g, prompt, event->embedding);
     return status;
 }
 
@@ -247,6 +259,7 @@ void weir_generation_free(weir_generation *g)
     for (size_t i = 0; i < g->n_prompts; i++) {
         weir_ids_free(&g->prompts[i].ids);
         weir_buffer_free(&g->prompts[i].echo);
+        weir_memory_give(g->prompts[i].embedding);
         weir_logprob_list_free(&g->prompts[i].logprobs);
     }
     for (size_t i = 0; i < g->n_choices; i++) weir_answer_free(&g->answers[i]);

@@ -41,6 +41,7 @@ typedef struct weir_prompt {
     weir_job *job;
     bool admitted, done;
     weir_usage usage; /* from ADMITTED, then from DONE */
+    float *embedding; /* [d_model], owned; NULL: not asked for, or not yet */
 } weir_prompt;
 
 /* Files that the next prompt continues, read one after the other by threads of the sessions before

@@ -20,6 +20,7 @@ extern "C" {
 enum {
     WEIR_BIAS_ENTRIES = 4096,
     WEIR_PROMPTS = 256,
+    WEIR_EMBEDDED_PROMPTS = 2048,
     WEIR_SALT_BYTES = 200,
     WEIR_MOST_SECONDS = 86400 /* of `timeout`, `sse_ping_interval` */
 };
@@ -69,6 +70,7 @@ typedef struct weir_openai_request {
     bool keep_ids; /* the reply needs the ids of prompt and answer */
     bool no_thought; /* enable_thinking is false */
     int64_t thought_tokens; /* most tokens of reasoning; -1: no limit */
+    bool embeds; /* the reply is about embeddings of the prompts */
     weir_unknown_fields unknown;
     const json_t *prompt; /* completions: only its form is checked, see weir_openai_prompt_count */
     json_t *root; /* owner of the prompt */
@@ -106,8 +108,12 @@ WEIR_MUST_CHECK weir_status weir_openai_session_name(
 
 /* ---- prompts of completions (completion_request.c) ------------------------------------------- */
 
-/* Number of prompts in a completion's prompt: a string, a list of ids, or a list of at most
- * WEIR_PROMPTS of these. */
+/* Checks a value of the field `key`: a string, a list of ids, or a list of at most `most` of
+ * these, none empty. */
+WEIR_MUST_CHECK weir_status weir_openai_check_prompts(
+    const json_t *prompts, const char *key, size_t most, int32_t n_vocab, weir_api_error *error
+);
+/* Number of prompts in such a value. */
 size_t weir_openai_prompt_count(const json_t *prompt);
 /* Returns a string or an array of integers. */
 const json_t *weir_openai_prompt_at(const json_t *prompt, size_t index);

@@ -22,6 +22,8 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
         .ignore_eos = r->ignore_eos,
         .want_logprobs = r->logprobs,
         .want_prompt_logprobs = r->logprobs && r->echo,
+        .want_embedding = r->embeds,
+        .pooling = facts->pooling,
         .cache_prompt = r->cache_prompt,
         .n_top_logprobs = r->n_top_logprobs,
         .sampling = r->sampling,

@@ -31,6 +31,10 @@ typedef enum weir_body {
     WEIR_BODY_OLLAMA_CHAT = 1 << 19,
     WEIR_BODY_OLLAMA_GENERATE = 1 << 20,
     WEIR_BODY_OLLAMA_SHOW = 1 << 21,
+    WEIR_BODY_OLLAMA_EMBED = 1 << 22,
+    WEIR_BODY_OLLAMA_EMBEDDINGS = 1 << 23,
+    WEIR_BODY_EMBEDDINGS = 1 << 24,
+    WEIR_BODY_RERANK = 1 << 25,
 } weir_body;
 
 typedef enum weir_field_use {

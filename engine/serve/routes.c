@@ -144,14 +144,6 @@ static void run_model(weir_exchange *x)
     weir_reply_result(x, &text, json.status);
 }
 
-static void run_embeddings(weir_exchange *x)
-{
-    (void)!weir_api_fail(
-        &x->error, 501, "not_supported", NULL, "embeddings are not supported by this server"
-    );
-    weir_reply_error(x);
-}
-
 static const weir_route routes[] = {
     { "GET", "/", true, false, run_page },
     { "GET", "/page.js", true, false, run_script },
@@ -195,7 +187,11 @@ static const weir_route routes[] = {
     { "POST", "/api/create", false, false, weir_ollama_refuse },
     { "POST", "/api/copy", false, false, weir_ollama_refuse },
     { "DELETE", "/api/delete", false, false, weir_ollama_refuse },
-    { "POST", "/v1/embeddings", false, false, run_embeddings },
+    { "POST", "/api/embed", false, true, weir_ollama_embed },
+    { "POST", "/api/embeddings", false, true, weir_ollama_embeddings },
+    { "POST", "/v1/embeddings", false, true, weir_embeddings },
+    { "POST", "/v1/rerank", false, true, weir_rerank },
+    { "POST", "/rerank", false, true, weir_rerank },
     { "POST", "/tokenize", false, true, weir_tokens_encode },
     { "POST", "/detokenize", false, true, weir_tokens_decode },
 };

@@ -75,6 +75,7 @@ weir_status run(
         weir_engine_runner(open->engine),
         [](void *user, int64_t layer, const float *hidden) {
             Seen *const s = static_cast<Seen *>(user);
+            if (static_cast<size_t>(layer + 1) >= s->hidden.size()) return; /* after the norm */
             auto &rows = s->hidden[static_cast<size_t>(layer + 1)];
             rows.insert(rows.end(), hidden, hidden + s->rows * s->width);
         },

@@ -112,7 +112,7 @@ run_suite() {
 
 result=0
 key=sk-wire-Test-1
-parts=sessions,slots,infill
+parts=sessions,slots,infill,embeddings,rerank
 run_suite without-key --require $parts -- "$@" --set "sessions.dir=$work/sessions" || result=1
 left=with-key
 run_suite with-key --api-key "$key" -- "$@" --set "server.api_key=$key" || result=1

@@ -86,7 +86,7 @@ static weir_status open_sheet(sheet *s, weir_error *error)
 static void on_hidden(void *user, int64_t layer, const float *hidden)
 {
     const sheet *const s = user;
-    if (layer >= 0)
+    if (layer >= 0 && layer < s->n_layers)
         memcpy(hidden_at(s, layer, s->row), hidden, (size_t)(s->n_rows * s->width) * sizeof(float));
 }
 

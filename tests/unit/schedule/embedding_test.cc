@@ -1,5 +1,5 @@
-/* A prompt's embedding is the mean of its hidden states: alone or in any batch, preempted or not,
- * with the same bits. */
+/* A prompt's embedding is the mean of its hidden states, or one of them: alone or in any batch,
+ * preempted or not, with the same bits. */
 #include <cmath>
 #include <cstring>
 
@@ -28,11 +28,11 @@ struct Embedded : Call {
     }
 };
 
-/* Sums of hidden states of a sequence that is computed without a service. */
-struct Sums {
-    std::vector<double> sums;
-    int64_t last, width;
-    int32_t n_rows; /* of the step */
+/* Hidden states of a sequence that is computed without a service. */
+struct Rows {
+    std::vector<float> values; /* [tokens, width] */
+    int64_t layer, width;
+    int32_t n_now; /* rows of the step */
 };
 
 class Embedding : public support::Service {
@@ -67,14 +67,14 @@ class Embedding : public support::Service {
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
-    /* With the configuration of the engine that was open before. */
-    std::vector<float> reference(const std::vector<int32_t> &ids)
+    /* With the configuration of the engine that was open before: the rows [tokens, width] after the
+     * last layer, or after its norm. */
+    std::vector<float> rows(const std::vector<int32_t> &ids, bool after_norm = false)
     {
         const weir_engine_options options = { &config_, false, false, nullptr, nullptr, nullptr };
         EXPECT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         const weir_shape *const shape = weir_model_shape(weir_engine_model(engine_));
-        Sums s = { std::vector<double>((size_t)shape->d_model), shape->n_layers - 1, shape->d_model,
-                   0 };
+        Rows r = { {}, after_norm ? shape->n_layers : shape->n_layers - 1, shape->d_model, 0 };
         weir_kv_sequence sequence = {};
         EXPECT_EQ(
             weir_kv_sequence_open(
@@ -87,25 +87,38 @@ class Embedding : public support::Service {
         e.tokens = ids.data(), e.n_tokens = (int32_t)ids.size();
         e.chunk = 64, e.decode_from = INT32_MAX;
         e.before = [](void *user, int32_t, int32_t n_rows) {
-            static_cast<Sums *>(user)->n_rows = n_rows;
+            static_cast<Rows *>(user)->n_now = n_rows;
         };
-        e.user = &s;
+        e.user = &r;
         weir_runner_observe(
             weir_engine_runner(engine_),
             [](void *user, int64_t layer, const float *hidden) {
-                Sums *const sums = static_cast<Sums *>(user);
-                for (int64_t i = 0; layer == sums->last && i < sums->n_rows * sums->width; i++)
-                    sums->sums[(size_t)(i % sums->width)] += (double)hidden[i];
+                Rows *const all = static_cast<Rows *>(user);
+                if (layer == all->layer)
+                    all->values.insert(all->values.end(), hidden, hidden + all->n_now * all->width);
             },
-            &s
+            &r
         );
         EXPECT_EQ(weir_evaluate(weir_engine_runner(engine_), &sequence, &e, &error_), WEIR_OK)
             << error_.text;
         weir_kv_sequence_close(&sequence);
         close();
+        return r.values;
+    }
+    static std::vector<float> mean_of(const std::vector<float> &rows, size_t n)
+    {
+        const size_t width = rows.size() / n;
+        std::vector<double> sums(width);
         std::vector<float> mean;
-        for (double sum : s.sums) mean.push_back((float)(sum / (double)ids.size()));
+        for (size_t i = 0; i < rows.size(); i++) sums[i % width] += (double)rows[i];
+        for (double sum : sums) mean.push_back((float)(sum / (double)n));
         return mean;
+    }
+    static void expect_near(const std::vector<float> &got, const std::vector<float> &wanted)
+    {
+        ASSERT_EQ(got.size(), wanted.size());
+        for (size_t i = 0; i < got.size(); i++)
+            EXPECT_NEAR(got[i], wanted[i], 1e-5 * (1 + std::abs(wanted[i]))) << i;
     }
     weir_usage usage_ = {};
 };
@@ -117,13 +130,37 @@ TEST_F(Embedding, IsTheMeanOfHiddenStates)
             open(model, 2);
             const auto mean = run(prompt(3, n)), again = run(prompt(3, n), 5);
             close();
-            const auto wanted = reference(prompt(3, n));
-            ASSERT_EQ(mean.size(), wanted.size());
             EXPECT_EQ(mean, again);
-            for (size_t i = 0; i < mean.size(); i++)
-                EXPECT_NEAR(mean[i], wanted[i], 1e-5 * (1 + std::abs(wanted[i])))
-                    << model << " " << n;
+            SCOPED_TRACE(model + std::to_string(n));
+            expect_near(mean, mean_of(rows(prompt(3, n)), (size_t)n));
         }
+    }
+}
+
+TEST_F(Embedding, APoolingPicksRowsAfterTheNorm)
+{
+    const weir_pooling poolings[] = { WEIR_POOLING_MEAN, WEIR_POOLING_LAST, WEIR_POOLING_CLS };
+    for (const char *const model : { "tq", "qwen3" }) {
+        enum { N = 150 };
+        const auto tokens = prompt(3, N);
+        std::vector<std::vector<float>> got;
+        open(model, 2);
+        for (const weir_pooling pooling : poolings) {
+            const auto call = make(tokens);
+            call->request.pooling = pooling;
+            ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+            call->wait();
+            got.push_back(call->embedding);
+        }
+        const auto width = static_cast<int64_t>(this->width());
+        close();
+        const auto all = rows(tokens, true);
+        ASSERT_EQ((int64_t)all.size(), N * width);
+        SCOPED_TRACE(model);
+        expect_near(got[0], mean_of(all, N));
+        expect_near(got[1], std::vector<float>(all.end() - width, all.end()));
+        expect_near(got[2], std::vector<float>(all.begin(), all.begin() + width));
+        EXPECT_NE(got[1], got[2]);
     }
 }
 
