@@ -153,24 +153,23 @@ static inline const char *weir_generation_prompt_field(const weir_generation *g)
 /* generation_open.c. Worker. Reads the request of x and starts what it asks for. */
 void weir_generate(weir_exchange *x, const weir_api *api);
 
-/* reply.c */
+/* reply_notes.c */
 
 /* The id of a call that the model gave none: of the answer's id, the choice and its number. */
 typedef struct weir_call_id {
     char text[80];
 } weir_call_id;
 weir_call_id weir_generation_call_id(const weir_generation *g, size_t choice, size_t i);
-
-/* The rest requires the lock. */
-
-/* Of chats and completions: weir_api.whole, events, last_words. */
-WEIR_MUST_CHECK weir_status weir_reply_whole(weir_buffer *out, weir_generation *g);
-WEIR_MUST_CHECK weir_status weir_reply_events(weir_buffer *out, weir_generation *g);
-const char *weir_reply_last_words(weir_generation *g);
-/* Members of the open object: tokens removed from the prompt and the state that it continues, if
- * any; times, in llama.cpp's form; the parts of `usage` that only this server has. */
+/* The rest requires the lock. Members of the open object: tokens removed from the prompt and the
+ * state that it continues, if any; times, in llama.cpp's form; the parts of `usage` that only this
+ * server has. */
 void weir_reply_notes(weir_json_out *json, const weir_generation *g);
 void weir_reply_timings(weir_json_out *json, const weir_generation *g);
 void weir_reply_usage_notes(weir_json_out *json, const weir_generation *g);
 /* The error as the end of a stream. */
 WEIR_MUST_CHECK weir_status weir_reply_failure(weir_buffer *out, weir_generation *g);
+
+/* reply.c. Require the lock. Of chats and completions: weir_api.whole, events, last_words. */
+WEIR_MUST_CHECK weir_status weir_reply_whole(weir_buffer *out, weir_generation *g);
+WEIR_MUST_CHECK weir_status weir_reply_events(weir_buffer *out, weir_generation *g);
+const char *weir_reply_last_words(weir_generation *g);
