@@ -116,9 +116,10 @@ uint32_t weir_calls_text(weir_rules *rules, const weir_tree *const *never, size_
 
 static weir_status malformed(const calls *c, const char *key)
 {
-    return weir_compile_refuse(
+    (void)weir_compile_refuse(
         c->compiler, WEIR_EFORMAT, "calls", "", "\"%s\" is missing, or not what it must be", key
     );
+    return WEIR_EFORMAT;
 }
 
 /* *out: NULL if there is none. */
@@ -143,7 +144,10 @@ static weir_status get_texts(
         return malformed(c, key);
     const weir_tree **const texts =
         weir_scratch_take(&c->reader.scratch, (*n + 1) * sizeof(const weir_tree *));
-    if (texts == NULL) return weir_error_set(c->compiler->error, WEIR_ENOMEM, "no memory");
+    if (texts == NULL) {
+        (void)weir_error_set(c->compiler->error, WEIR_ENOMEM, "no memory to compile the grammar");
+        return WEIR_ENOMEM;
+    }
     for (size_t i = 0; i < *n; i++) {
         texts[i] = &list->items[i];
         if (texts[i]->kind != WEIR_TREE_STRING) return malformed(c, key);

@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/serve/internal.h"
+#include "engine/serve/recall.h"
 #include "engine/serve/tool_text.h"
 
 /* What is rendered: the messages and tools of the request, or replacements. */
@@ -106,6 +107,54 @@ static weir_status render_request(
     return status;
 }
 
+/* ---- calls as the model wrote them ----------------------------------------------------------- */
+
+/* Other messages instead of the request's; *done is false if the template refuses them. */
+static weir_status try_messages(
+    weir_chat_output *out, const weir_server *server, const weir_openai_request *request,
+    json_t *messages, bool *done
+)
+{
+    weir_openai_request other = *request;
+    weir_api_error refused = { 0 };
+    other.messages = messages;
+    const weir_status status = render_request(out, server, &other, &refused);
+    *done = status == WEIR_OK;
+    return status == WEIR_ENOMEM ? status : WEIR_OK;
+}
+
+/* With marks, which are replaced; if that is not possible, with the keys in the model's order. */
+static weir_status render_recalled(
+    weir_chat_output *out, const weir_server *server, const weir_openai_request *request,
+    const weir_recall *recall, bool *done
+)
+{
+    WEIR_TRY(try_messages(out, server, request, recall->marked, done));
+    if (*done) WEIR_TRY(weir_recall_replace(recall, out, done));
+    if (*done) return WEIR_OK;
+    weir_chat_output_free(out);
+    *out = (weir_chat_output){ 0 };
+    return try_messages(out, server, request, recall->ordered, done);
+}
+
+static weir_status render_conversation(
+    weir_chat_output *out, const weir_server *server, const weir_openai_request *request,
+    weir_api_error *error
+)
+{
+    weir_recall recall;
+    bool done = false;
+    weir_status status = weir_recall_open(&recall, server->calls, request->messages);
+    if (status == WEIR_OK && recall.n_calls > 0)
+        status = render_recalled(out, server, request, &recall, &done);
+    weir_recall_free(&recall);
+    if (status != WEIR_OK) weir_api_from_status(error, status, NULL);
+    if (status != WEIR_OK || done) return status;
+    weir_chat_output_free(out);
+    *out = (weir_chat_output){ 0 };
+    return render_request(out, server, request, error);
+}
+
 /* ---- thinking -------------------------------------------------------------------------------- */
 
 static bool variable_is_read(
@@ -202,7 +251,7 @@ weir_status weir_chat_prompt(
 {
     weir_chat_output rendered = { 0 };
     WEIR_TRY(need_template(server, error));
-    weir_status status = render_request(&rendered, server, request, error);
+    weir_status status = render_conversation(&rendered, server, request, error);
     if (status == WEIR_OK) {
         const weir_encode_options options = { .parse_special = true,
                                               .plain = rendered.user,

@@ -162,6 +162,21 @@ static void count_success(weir_generation *g)
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_ANSWER_TOKENS, usage.n_answer);
 }
 
+/* For the prompts of the next turns. */
+static void remember_calls(const weir_generation *g)
+{
+    for (size_t i = 0; i < g->n_choices; i++) {
+        size_t n;
+        const weir_tool_call *const calls = weir_answer_calls(&g->answers[i], &n);
+        for (size_t k = 0; k < n; k++)
+            if (calls[k].id == NULL)
+                weir_call_memory_put(
+                    g->exchange->server->calls, weir_generation_call_id(g, i, k).text,
+                    calls[k].arguments
+                );
+    }
+}
+
 static void set_timeout_error(weir_generation *g)
 {
     (void)!weir_api_fail(
@@ -229,10 +244,12 @@ void weir_generation_advance(weir_exchange *x)
         g->request.stream && (x->ready == WEIR_READY_STREAM || g->failure.status == 0);
     if (ends) {
         g->ended = true;
-        if (g->failure.status == 0)
+        if (g->failure.status == 0) {
             count_success(g);
-        else
+            remember_calls(g);
+        } else {
             weir_generation_cancel(g);
+        }
         if (streams) x->ready = WEIR_READY_STREAM;
     }
     (void)pthread_mutex_unlock(&x->lock);

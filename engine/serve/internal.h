@@ -15,6 +15,7 @@
 #include "engine/base/heap.h"
 #include "engine/base/line_writer.h"
 #include "engine/serve/access.h"
+#include "engine/serve/call_memory.h"
 #include "engine/serve/errors.h"
 #include "engine/serve/grammars.h"
 #include "engine/serve/http_chunks.h"
@@ -402,6 +403,7 @@ struct weir_server {
     weir_ledger_tracker grammars_tracker; /* of `grammars`, and of those that jobs hold */
     weir_grammars *grammars;
     struct weir_llama_slots *slots; /* the last texts of requests with id_slot */
+    weir_call_memory *calls; /* as the model wrote them; charged like the grammars */
 };
 
 /* Checks a complete head: Host, origin, key, route, length. Fills the error. *must_close: the body,

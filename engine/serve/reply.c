@@ -1,4 +1,5 @@
 /* engine/serve/reply.c - the JSON of chats and completions: whole objects and stream chunks. */
+#include <math.h>
 #include <string.h>
 
 #include "engine/serve/generation.h"

@@ -198,6 +198,8 @@ weir_status weir_server_open(
         if (server->slots == NULL)
             status = weir_error_set(error, WEIR_ENOMEM, "no memory for %d slots", facts->n_slots);
     }
+    if (status == WEIR_OK)
+        status = weir_call_memory_open(&server->calls, &server->grammars_tracker.tracker, error);
     if (status == WEIR_OK) status = open_socket(server, error);
     if (status == WEIR_OK) status = weir_loop_open(server, error);
     if (status == WEIR_OK)
@@ -262,6 +264,7 @@ void weir_server_close(weir_server *server)
     weir_line_writer_close(server->log, last_lines_ms);
     weir_grammars_close(server->grammars);
     weir_llama_slots_close(server->slots);
+    weir_call_memory_close(server->calls);
     (void)pthread_mutex_destroy(&server->loop.lock);
     (void)pthread_mutex_destroy(&server->workers.lock);
     (void)pthread_cond_destroy(&server->workers.wake);

@@ -36,7 +36,7 @@ class EngineServer : public testing::Test {
         server.states = weir_engine_states(engine_);
         server.state_sessions = weir_engine_state_sessions(engine_);
         server.tokenizer = weir_engine_tokenizer(engine_);
-        server.chat = weir_engine_chat(engine_);
+        server.chat = chat_ != nullptr ? chat_ : weir_engine_chat(engine_);
         server.n_workers = n_workers_;
         ASSERT_EQ(weir_server_open(&server_, &server, &error), WEIR_OK) << error.text;
         ASSERT_EQ(weir_server_start(server_, &error), WEIR_OK) << error.text;
@@ -72,6 +72,7 @@ class EngineServer : public testing::Test {
     bool with_keys_ = false;
     int log_fd_ = -1, n_workers_ = 0;
     std::string model_ = "models/weir-demo";
+    const weir_chat_template *chat_ = nullptr; /* instead of the model's */
     weir_engine *engine_ = nullptr;
     weir_server *server_ = nullptr;
 };

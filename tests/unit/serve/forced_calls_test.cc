@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/text/chat.h"
 #include "tests/unit/serve/engine_fixture.h"
 
 namespace {
@@ -224,6 +225,71 @@ TEST_F(ForcedCalls, StrictToolsLeaveTextFree)
     }
     EXPECT_NE(text[0], "");
     EXPECT_EQ(text[0], text[1]);
+}
+
+/* Clients send calls back with other spaces and another order of keys. */
+TEST_F(ForcedCalls, ARewrittenCallContinuesTheCachedPrompt)
+{
+    /* The demo's template drops the beginning of answers; this one prints them as they were. */
+    static const char text[] =
+        R"({%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content }})"
+        R"({%- for call in m.tool_calls %}{{- '<tool_call>\n{"name": "' + call.function.name + )"
+        R"('", "arguments": ' }}{{- call.function.arguments | tojson }})"
+        R"({{- '}\n</tool_call>' }}{%- endfor %}{{- '<|im_end|>\n' }}{%- endfor %})"
+        R"({%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %})";
+    weir_error error = {};
+    weir_chat_template *chat = nullptr;
+    ASSERT_EQ(WEIR_OK, weir_chat_template_open(&chat, text, sizeof text - 1, &error)) << error.text;
+    chat_ = chat;
+    open({ "model.context=1024" });
+    const std::string one =
+        both + R"(,"tool_choice":{"type":"function","function":{"name":"get_weather"}})";
+    json_t *const root = ask_json("POST", "/v1/chat/completions", body(one));
+    const json_t *const message =
+        json_object_get(json_array_get(json_object_get(root, "choices"), 0), "message");
+    const json_t *const call = json_array_get(json_object_get(message, "tool_calls"), 0);
+    const std::string id = json_string_value(json_object_get(call, "id"));
+    json_t *const arguments = json_loads(
+        json_string_value(json_object_get(json_object_get(call, "function"), "arguments")), 0,
+        nullptr
+    );
+    const std::string sampled =
+        json_string_value(json_object_get(json_object_get(call, "function"), "arguments"));
+    const std::string city = json_string_value(json_object_get(arguments, "city")),
+                      days = std::to_string(json_integer_value(json_object_get(arguments, "days")));
+    json_int_t all = 0;
+    const auto cached = [&](const std::string &call_id, const std::string &sent) {
+        json_t *const string = json_string(sent.c_str());
+        char *const quoted = json_dumps(string, JSON_ENCODE_ANY);
+        const std::string next_turn =
+            R"({"messages":[{"role":"user","content":"How is the weather in Oslo?"},)"
+            R"({"role":"assistant","content":null,"tool_calls":[{"id":")" +
+            call_id + R"(","type":"function","function":{"name":"get_weather","arguments":)" +
+            quoted + R"(}}]},{"role":"user","content":"And now?"}],)" + both +
+            R"(,"chat_template_kwargs":{"enable_thinking":false},"max_tokens":2})";
+        free(quoted);
+        json_decref(string);
+        json_t *const next = ask_json("POST", "/v1/chat/completions", next_turn);
+        const json_t *const usage = json_object_get(next, "usage");
+        all = json_integer_value(json_object_get(usage, "prompt_tokens"));
+        const json_int_t n = json_integer_value(
+            json_object_get(json_object_get(usage, "prompt_tokens_details"), "cached_tokens")
+        );
+        json_decref(next);
+        return n;
+    };
+    const std::string other = "{\"days\" : " + days + " , \"city\":\"" + city + "\"  }";
+    (void)cached(id, sampled);
+    const json_int_t whole = all;
+    EXPECT_GE(cached(id, other), whole - 2);
+    EXPECT_EQ(all, whole) << "the same prompt";
+    EXPECT_LT(cached("call_of_someone_else", other), whole - 2);
+    EXPECT_LT(cached(id, "{\"days\":7,\"city\":\"" + city + "\"}"), whole - 2)
+        << "it is another call";
+    json_decref(arguments);
+    json_decref(root);
+    stop();
+    weir_chat_template_close(chat);
 }
 
 TEST_F(ForcedCalls, WhatCannotBeServedIsNamed)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/base/memory.h"
 #include "tests/unit/serve/server_fixture.h"
 
 namespace {
@@ -81,7 +82,7 @@ TEST_F(Llama, AStopWordIsNamed)
     );
     char *const sent = json_dumps(body, 0);
     const json_t *const cut = body_of(ask("/completion", sent));
-    free(sent);
+    weir_memory_give(sent);
     json_decref(body);
     EXPECT_EQ(text(cut, "stop_type"), "word");
     EXPECT_EQ(text(cut, "stopping_word"), word);
