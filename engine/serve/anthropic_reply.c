@@ -7,6 +7,7 @@
 #include "engine/serve/anthropic_error.h"
 #include "engine/serve/kv_out.h"
 #include "engine/serve/sse.h"
+#include "engine/toolcalls/value.h"
 
 static weir_anthropic_answer *answer_of(const weir_generation *g) { return g->api_data; }
 
@@ -102,16 +103,34 @@ static void write_text(weir_json_out *json, const weir_buffer *text)
     weir_json_close(json, '}');
 }
 
-/* Begins a call, up to its input. */
+/* Begins a call, up to its input. own: the id that the model gave it; NULL: none. */
 static void write_call_head(
-    weir_json_out *json, const weir_generation *g, size_t i, const weir_tool_call *call
+    weir_json_out *json, const weir_generation *g, size_t i, const char *own, const char *name
 )
 {
-    const weir_call_id made = weir_generation_call_id(g, 0, i);
+    const weir_call_id id = weir_generation_call_id(g, 0, i);
     weir_json_put_string(json, "type", "tool_use");
-    weir_json_put_string(json, "id", call->id != NULL ? call->id : made.text);
-    weir_json_put_string(json, "name", call->name);
+    weir_json_put_string(json, "id", own != NULL ? own : id.text);
+    weir_json_put_string(json, "name", name);
     weir_json_key(json, "input");
+}
+
+/* Arguments that were cut are no JSON: they become the member "arguments" of the input. */
+static void write_input(weir_json_out *json, const char *arguments)
+{
+    const size_t n = strlen(arguments);
+    bool is_json = false;
+    char first = 0;
+    const weir_status status = weir_value_is_json(&is_json, &first, arguments, n);
+    if (status != WEIR_OK && json->status == WEIR_OK) json->status = status;
+    if (is_json && first == '{') {
+        weir_json_raw(json, arguments, n);
+        return;
+    }
+    weir_json_open(json, '{');
+    weir_json_key(json, "arguments");
+    weir_json_bytes(json, arguments, n);
+    weir_json_close(json, '}');
 }
 
 static void write_call(
@@ -119,8 +138,8 @@ static void write_call(
 )
 {
     weir_json_open(json, '{');
-    write_call_head(json, g, i, call);
-    weir_json_raw(json, call->arguments, strlen(call->arguments));
+    write_call_head(json, g, i, call->id, call->name);
+    write_input(json, call->arguments);
     weir_json_close(json, '}');
 }
 
@@ -268,31 +287,48 @@ static weir_status open_block(weir_buffer *out, weir_generation *g, weir_anthrop
     return write_block_start(out, g, kind);
 }
 
-/* A call is a block by itself, since it comes as a whole. */
-static weir_status write_call_events(
-    weir_buffer *out, weir_generation *g, size_t i, const weir_tool_call *call
-)
+static weir_status begin_call(weir_buffer *out, weir_generation *g, const weir_partial_call *call)
 {
     weir_json_out json;
-    const weir_buffer input = { .data = call->arguments, .size = strlen(call->arguments) };
     WEIR_TRY(close_block(out, g));
     answer_of(g)->n_blocks++;
+    answer_of(g)->open_block = WEIR_ANTHROPIC_CALL;
     WEIR_TRY(begin_block(&json, out, g, "content_block_start"));
     weir_json_key(&json, "content_block");
     weir_json_open(&json, '{');
-    write_call_head(&json, g, i, call);
+    write_call_head(&json, g, g->answers[0].n_calls_sent, call->id, call->name);
     weir_json_open(&json, '{');
     weir_json_close(&json, '}');
     weir_json_close(&json, '}');
-    WEIR_TRY(end(&json));
-    WEIR_TRY(write_delta(out, g, "input_json_delta", "partial_json", &input));
-    return write_block_stop(out, g);
+    return end(&json);
+}
+
+/* What is new of the calls, each of which is a block. */
+static weir_status write_new_calls(weir_buffer *out, weir_generation *g)
+{
+    weir_answer *const answer = &g->answers[0];
+    weir_partial_call call;
+    bool is_complete = true;
+    while (is_complete && weir_answer_next_call(answer, &call, &is_complete)) {
+        const size_t sent = answer->n_arguments_sent;
+        const weir_buffer rest = { .data = (char *)(uintptr_t)(call.arguments + sent),
+                                   .size = call.n - sent };
+        if (!answer->call_begun) WEIR_TRY(begin_call(out, g, &call));
+        answer->call_begun = true;
+        if (rest.size > 0) WEIR_TRY(write_delta(out, g, "input_json_delta", "partial_json", &rest));
+        answer->n_arguments_sent = call.n;
+        if (!is_complete) break;
+        WEIR_TRY(close_block(out, g));
+        answer->n_calls_sent++;
+        answer->n_arguments_sent = 0;
+        answer->call_begun = false;
+    }
+    return WEIR_OK;
 }
 
 static weir_status write_blocks(weir_buffer *out, weir_generation *g)
 {
     weir_answer *const answer = &g->answers[0];
-    size_t n_calls;
     if (answer->reasoning.size > 0) {
         WEIR_TRY(open_block(out, g, WEIR_ANTHROPIC_THINKING));
         if (!answer_of(g)->omits_thinking)
@@ -304,10 +340,7 @@ static weir_status write_blocks(weir_buffer *out, weir_generation *g)
         WEIR_TRY(write_delta(out, g, "text_delta", "text", &answer->content));
         weir_buffer_clear(&answer->content);
     }
-    const weir_tool_call *const calls = weir_answer_calls(answer, &n_calls);
-    for (; answer->n_calls_sent < n_calls; answer->n_calls_sent++)
-        WEIR_TRY(write_call_events(out, g, answer->n_calls_sent, &calls[answer->n_calls_sent]));
-    return WEIR_OK;
+    return write_new_calls(out, g);
 }
 
 static weir_status write_end(weir_buffer *out, weir_generation *g)

@@ -7,7 +7,8 @@
 typedef enum weir_anthropic_block {
     WEIR_ANTHROPIC_NONE,
     WEIR_ANTHROPIC_THINKING,
-    WEIR_ANTHROPIC_TEXT
+    WEIR_ANTHROPIC_TEXT,
+    WEIR_ANTHROPIC_CALL
 } weir_anthropic_block;
 
 /* weir_generation.api_data. */
