@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/base/minmax.h"
 #include "engine/serve/anthropic_convert.h"
 #include "engine/serve/json_in.h"
 
@@ -106,7 +105,8 @@ static weir_status read_budget(translation *t, const json_t *thinking, weir_api_
         );
     if (json_is_integer(most) && tokens >= json_integer_value(most))
         return weir_api_bad(error, key, "thinking.budget_tokens must be below max_tokens");
-    return put(t, "thinking_token_budget", json_integer(weir_min(tokens, INT32_MAX)), error);
+    const int64_t budget_tokens = tokens < INT32_MAX ? tokens : INT32_MAX;
+    return put(t, "thinking_token_budget", json_integer(budget_tokens), error);
 }
 
 static weir_status read_display(translation *t, const json_t *thinking, weir_api_error *error)

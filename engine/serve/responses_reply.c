@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/formats/json.h"
 #include "engine/serve/sse.h"
 
 /* ---- statuses -------------------------------------------------------------------------------- */
@@ -23,11 +24,48 @@ bool weir_response_is_incomplete(const weir_generation *g) { return reason_of(g)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
+static bool is_over(const weir_generation *g) { return g->answers[0].finish != WEIR_FINISH_NONE; }
+
+static bool has_partial_call(const weir_generation *g, weir_partial_call *call)
+{
+    return !is_over(g) && weir_chat_parser_partial(g->answers[0].parser, call);
+}
+
 size_t weir_response_items(const weir_generation *g)
 {
+    weir_partial_call call;
     size_t n;
     (void)weir_answer_parts(&g->answers[0], &n);
-    return n == 0 && g->answers[0].finish != WEIR_FINISH_NONE ? 1 : n;
+    if (has_partial_call(g, &call)) return n + 1;
+    return n == 0 && is_over(g) ? 1 : n;
+}
+
+static void take_call(weir_response_item *item, const weir_answer *answer, size_t number)
+{
+    size_t n;
+    const weir_tool_call *const call = &weir_answer_calls(answer, &n)[number];
+    item->call = number;
+    item->name = call->name;
+    item->own_id = call->id;
+    item->text = call->arguments;
+    item->n = strlen(call->arguments);
+}
+
+/* The call that is being written, after the complete ones. */
+static weir_response_item partial_item(
+    const weir_answer *answer, size_t index, const weir_partial_call *call
+)
+{
+    size_t n;
+    (void)weir_answer_calls(answer, &n);
+    return (weir_response_item){ .kind = WEIR_PART_CALL,
+                                 .index = index,
+                                 .is_open = true,
+                                 .call = n,
+                                 .name = call->name,
+                                 .own_id = call->id,
+                                 .text = call->arguments,
+                                 .n = call->n };
 }
 
 static void take_text(
@@ -45,15 +83,15 @@ weir_response_item weir_response_item_at(const weir_generation *g, size_t index)
     size_t n;
     const weir_answer_part *const parts = weir_answer_parts(answer, &n);
     const weir_answer_part *const part = index < n ? &parts[index] : &empty;
+    weir_partial_call call;
+    const bool has_partial = has_partial_call(g, &call);
+    if (index == n && has_partial) return partial_item(answer, index, &call);
     weir_response_item item = { .kind = part->kind, .index = index };
+    item.is_open = part->kind != WEIR_PART_CALL && index + 1 == n && !has_partial && !is_over(g);
     switch (part->kind) {
     case WEIR_PART_REASONING: take_text(&item, &answer->reasoning, part); break;
     case WEIR_PART_CONTENT: take_text(&item, &answer->content, part); break;
-    case WEIR_PART_CALL:
-        item.call = part->begin;
-        item.text = weir_answer_calls(answer, &n)[item.call].arguments;
-        item.n = strlen(item.text);
-        break;
+    case WEIR_PART_CALL: take_call(&item, answer, part->begin); break;
     case WEIR_PART_KINDS: break;
     }
     return item;
@@ -74,13 +112,24 @@ void weir_response_item_id(
     );
 }
 
+/* A call that was cut is not the JSON of an object. */
+static bool is_whole_call(const weir_response_item *item)
+{
+    json_t *value = NULL;
+    const weir_json_fault fault =
+        weir_json_build(&value, NULL, item->text, item->n, &weir_json_request);
+    json_decref(value);
+    return fault == WEIR_JSON_FINE;
+}
+
 /* Only what was being written when the answer was cut is incomplete. */
 static const char *status_of(const weir_generation *g, const weir_response_item *item, bool whole)
 {
     const bool is_cut = g->failure.status != 0 || reason_of(g) != NULL;
     const bool is_last = item->index + 1 == weir_response_items(g);
     if (!whole) return "in_progress";
-    return is_cut && is_last && item->kind != WEIR_PART_CALL ? "incomplete" : "completed";
+    if (!is_cut || !is_last) return "completed";
+    return item->kind == WEIR_PART_CALL && is_whole_call(item) ? "completed" : "incomplete";
 }
 
 void weir_response_part_write(
@@ -146,12 +195,11 @@ static void write_call(
 )
 {
     const weir_call_id made = weir_generation_call_id(g, 0, item->call);
-    size_t n;
-    const weir_tool_call *const call = &weir_answer_calls(&g->answers[0], &n)[item->call];
     weir_json_put_string(json, "type", "function_call");
-    weir_json_put_string(json, "call_id", call->id != NULL ? call->id : made.text);
-    weir_json_put_string(json, "name", call->name);
-    weir_json_put_string(json, "arguments", whole ? item->text : "");
+    weir_json_put_string(json, "call_id", item->own_id != NULL ? item->own_id : made.text);
+    weir_json_put_string(json, "name", item->name);
+    weir_json_key(json, "arguments");
+    weir_json_bytes(json, item->text, whole ? item->n : 0);
 }
 
 void weir_response_item_write(

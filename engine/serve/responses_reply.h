@@ -10,12 +10,14 @@ static inline weir_responses *weir_responses_of(const weir_generation *g) { retu
 typedef struct weir_response_item {
     weir_part_kind kind;
     size_t index; /* in `output` */
+    bool is_open; /* it may grow */
     size_t call; /* its number, of a call */
+    const char *name, *own_id; /* of a call; own_id NULL: the model gave it none */
     const char *text; /* [n]; of a call, its arguments */
     size_t n;
 } weir_response_item;
 
-/* The items so far. The last one may grow until the answer has ended. */
+/* The items so far. */
 size_t weir_response_items(const weir_generation *g);
 weir_response_item weir_response_item_at(const weir_generation *g, size_t index);
 enum { WEIR_RESPONSE_ID = 80 };

@@ -169,16 +169,14 @@ static weir_status end_item(weir_buffer *out, weir_generation *g, const weir_res
     return WEIR_OK;
 }
 
-/* A text grows until another item or the end of the answer follows it; a call is complete. */
 static weir_status write_items(weir_buffer *out, weir_generation *g)
 {
-    const bool is_over = g->answers[0].finish != WEIR_FINISH_NONE;
     const size_t n = weir_response_items(g);
     while (weir_responses_of(g)->n_items < n) {
         const weir_response_item item = weir_response_item_at(g, weir_responses_of(g)->n_items);
         if (!weir_responses_of(g)->has_item) WEIR_TRY(begin_item(out, g, &item));
         WEIR_TRY(send_item(out, g, &item));
-        if (item.index + 1 == n && item.kind != WEIR_PART_CALL && !is_over) break;
+        if (item.is_open) break;
         WEIR_TRY(end_item(out, g, &item));
     }
     return WEIR_OK;

@@ -121,4 +121,45 @@ TEST_F(ResponsesEngine, ATimeoutTellsWhatThereIs)
     EXPECT_NE(std::string::npos, stream.find(R"("incomplete_details":{"reason":"timeout"})"));
 }
 
+/* The pieces of a stream, put together, are the arguments of the reply. */
+TEST_F(ResponsesEngine, ArgumentsAreSentAsTheyAreWritten)
+{
+    open({ "model.context=1024" });
+    const std::string forced =
+        R"(,"reasoning":{"effort":"none"},"tool_choice":"required","tools":[{"type":"function",)"
+        R"("name":"f","parameters":{"type":"object","properties":{"city":{"enum":["Quito in the )"
+        R"(mountains"]},"days":{"enum":[1]}},"required":["city","days"]}}])";
+    const std::string fields = R"({"temperature":0,"max_output_tokens":)",
+                      input = R"(,"input":"a")";
+    std::string limit = "200";
+    for (const bool is_cut : { false, true }) {
+        json_t *const plain =
+            ask_json("POST", "/v1/responses", fields + limit + input + forced + "}");
+        const json_t *const item = json_array_get(json_object_get(plain, "output"), 0);
+        ASSERT_STREQ("function_call", json_string_value(json_object_get(item, "type")))
+            << dump(plain);
+        const std::string arguments = json_string_value(json_object_get(item, "arguments")),
+                          status = json_string_value(json_object_get(item, "status"));
+        EXPECT_EQ(is_cut ? "incomplete" : "completed", status) << arguments;
+        const std::string stream = request(
+            "POST", "/v1/responses", fields + limit + input + forced + R"(,"stream":true})"
+        );
+        const std::string name = "event: response.function_call_arguments.delta\ndata: ";
+        std::string pieces;
+        int n = 0;
+        for (size_t at = stream.find(name); at != std::string::npos;
+             at = stream.find(name, at + 1), n++) {
+            const size_t data = at + name.size();
+            json_t *const event =
+                json_loads(stream.substr(data, stream.find('\n', data) - data).c_str(), 0, nullptr);
+            pieces += json_string_value(json_object_get(event, "delta"));
+            json_decref(event);
+        }
+        EXPECT_EQ(arguments, pieces);
+        EXPECT_GT(n, 1);
+        limit = std::to_string(used(plain, "output_tokens") - 14);
+        json_decref(plain);
+    }
+}
+
 } // namespace
