@@ -183,8 +183,11 @@ weir_status weir_kv_store_open(
         );
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
-    *store = (weir_kv_store
-    ){ .spec = *spec, .ledger = ledger, .n_free = spec->pages.n, .first_changed = LAST_CHANGED };
+    *store = (weir_kv_store){ .spec = *spec,
+                              .ledger = ledger,
+                              .n_free = spec->pages.n,
+                              .first_changed = LAST_CHANGED,
+                              .unused_lock = PTHREAD_MUTEX_INITIALIZER };
     store->lookups = &store->n_lookups;
     const weir_status status = open_pool(store, error);
     if (status != WEIR_OK)

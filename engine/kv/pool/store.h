@@ -48,7 +48,8 @@
  *     kernels and copies can access. With a lower tier, pages are addresses of its space
  *     (offload/device.h), which are backed unless they are cold.
  *  10 A table's entries may move when it gets pages (weir_kv_reserve, weir_kv_table_grow), so
- *     addresses of entries hold until then. An empty table has no memory.
+ *     addresses of entries hold until then. An empty table has no entries; what memory it
+ *     keeps counts as free.
  *  11 Layers with a sliding window may have memory of their own (spec.windows): then the layers,
  *     heads, pages and blocks of all else here are those of the other layers.
  *  12 The pages of a block are allocated together and held together, so they have one count of

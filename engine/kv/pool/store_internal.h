@@ -56,6 +56,8 @@ typedef struct kv_moves {
     weir_worker worker;
 } kv_moves;
 
+typedef struct kv_unused kv_unused; /* defined in table_memory.c */
+
 /* The last blocks that moved, for tables (table_cold.c). */
 enum { KV_MOVED = 256 };
 typedef struct kv_moved {
@@ -95,6 +97,11 @@ struct weir_kv_store {
     int64_t n_counted; /* references taken and dropped, since opening */
     int64_t n_pruned; /* tables */
     int64_t n_table_units, n_free_units; /* memory of all tables; that of none */
+    /* Of n_free_units, those that empty tables keep (table_memory.c), and a list of these. The lock
+     * guards both: an empty table may be closed while the engine thread runs. */
+    int64_t n_unused_units;
+    kv_unused *unused;
+    pthread_mutex_t unused_lock;
     size_t table_bytes; /* charged */
     weir_kv_pages only_kept; /* pages with refs == kept > 0 */
     /* The watcher's: next in the list of owners with changed pages; 0: not in it. */

@@ -367,7 +367,7 @@ static void drop_pages(weir_kv_table *table, weir_kv_store *store, int64_t keep)
             kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
     }
     weir_kv_release_end(store);
-    /* An empty table loses its memory, which is zero again. */
+    /* That of an empty table is cleared when it grows. */
     for (int64_t h = 0; keep > 0 && h < table->n_heads; h++)
         memset(
             table->pages + h * table->capacity + keep, 0,

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -38,7 +37,7 @@ class Store : public StoreFixture {
                   sinks,
                   false,
                   false,
-                  table_bytes_,
+                  0,
                   {} };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
@@ -49,7 +48,6 @@ class Store : public StoreFixture {
         weir_ledger_close(ledger_);
     }
     Formats formats_;
-    size_t table_bytes_ = 0;
     std::vector<weir_kv_geometry> geometry_;
 };
 
@@ -134,73 +132,6 @@ TEST_F(Store, GrowthIsCountedInBlocks)
     EXPECT_EQ(growth(b, 57), (std::vector<int64_t>{ 0, 6, 6 }));
     EXPECT_EQ(reserve_to(b, 257), WEIR_EFULL) << "one block past the sinks is left";
     EXPECT_EQ(reserve_to(b, 201), WEIR_OK);
-    weir_kv_table_close(&a, store_);
-    weir_kv_table_close(&b, store_);
-}
-
-/* A table takes memory as its sequence grows, keeps its entries when they move, and gives back what
- * it does not need. */
-TEST_F(Store, TablesGrowWithTheirSequences)
-{
-    open(6 * 300, 64 * 4096);
-    const int64_t all = weir_kv_store_free(store_).tables;
-    weir_kv_table t = table();
-    const auto number_at = [&t](int64_t h, int64_t block) {
-        return static_cast<int64_t *>(t.pages[h * t.capacity + block]);
-    };
-    const auto expect_numbers = [&](int64_t n) {
-        for (int64_t block = 0; block < n; block++)
-            for (int64_t h = 0; h < 6; h++) ASSERT_EQ(*number_at(h, block), block * 6 + h);
-        EXPECT_TRUE(weir_kv_table_is_sound(store_, &t, &error_)) << error_.text;
-        EXPECT_EQ(weir_kv_store_free(store_).tables, all - t.n_units);
-        EXPECT_LE(6 * t.capacity * 8, t.n_units * WEIR_KV_TABLE_UNIT);
-    };
-    for (int64_t block = 0; block < 300; block++) {
-        const int64_t wanted = weir_kv_reserve_pages(&t, store_, 64).tables, before = t.n_units;
-        ASSERT_EQ(reserve_to(t, 64 * (block + 1)), WEIR_OK);
-        EXPECT_EQ(t.n_units - before, wanted);
-        for (int64_t h = 0; h < 6; h++) *number_at(h, block) = block * 6 + h;
-        commit_to(t, 64 * (block + 1));
-        EXPECT_LE(t.capacity, block + 1 + std::max<int64_t>(7, (block + 1) / 4));
-    }
-    expect_numbers(300);
-    EXPECT_EQ(t.n_units, 4) << "of 48 for the window";
-    weir_kv_truncate(&t, store_, 64 * 290);
-    EXPECT_EQ(t.n_units, 4) << "it will mostly grow again";
-    weir_kv_truncate(&t, store_, 64 * 20);
-    EXPECT_EQ(t.n_units, 1);
-    expect_numbers(20);
-    unsigned char is_backed = 1;
-    ASSERT_EQ(mincore((char *)t.pages + WEIR_KV_TABLE_UNIT, 4096, &is_backed), 0);
-    EXPECT_FALSE(is_backed & 1);
-    ASSERT_EQ(reserve_to(t, 64 * 300), WEIR_OK);
-    commit_to(t, 64 * 300);
-    EXPECT_TRUE(weir_kv_table_is_sound(store_, &t, &error_)) << error_.text;
-    weir_kv_truncate(&t, store_, 0);
-    EXPECT_EQ(t.n_units, 0);
-    EXPECT_EQ(weir_kv_store_free(store_).tables, all);
-    weir_kv_table_close(&t, store_);
-}
-
-/* Memory for tables is a limit as the pool is: rows and forks that lack it change nothing. */
-TEST_F(Store, TablesHaveALimit)
-{
-    table_bytes_ = 4 * WEIR_KV_TABLE_UNIT;
-    open(6 * 400, 64 * 4096);
-    EXPECT_EQ(weir_kv_store_free(store_).tables, 4);
-    weir_kv_table a = table(), b = table();
-    ASSERT_EQ(reserve_to(a, 64 * 300), WEIR_OK);
-    commit_to(a, 64 * 300);
-    EXPECT_EQ(weir_kv_store_free(store_).tables, 0);
-    EXPECT_EQ(reserve_to(b, 1), WEIR_EFULL);
-    EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_EFULL);
-    EXPECT_EQ(b.n_pages, 0);
-    EXPECT_EQ(b.n_rows, 0);
-    EXPECT_EQ(weir_kv_store_free_pages(store_), 6 * 100);
-    EXPECT_EQ(weir_kv_reserve_pages(&b, store_, 1).tables, 1);
-    weir_kv_truncate(&a, store_, 64 * 100);
-    EXPECT_EQ(weir_kv_share(&b, &a, store_), WEIR_OK);
-    EXPECT_EQ(b.pages[0], a.pages[0]);
     weir_kv_table_close(&a, store_);
     weir_kv_table_close(&b, store_);
 }
