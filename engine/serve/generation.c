@@ -79,8 +79,25 @@ static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir
     return status;
 }
 
+weir_status weir_prompt_end_late(weir_generation *g, weir_prompt *prompt)
+{
+    weir_answer *const answers = g->answers + (size_t)(prompt - g->prompts) * (size_t)g->request.n;
+    weir_status status = WEIR_OK;
+    prompt->usage.n_answer = 0;
+    for (int32_t i = 0; i < g->request.n; i++) {
+        prompt->usage.n_answer += answers[i].n_tokens;
+        if (answers[i].finish == WEIR_FINISH_NONE && status == WEIR_OK)
+            status = weir_answer_finish(&answers[i], WEIR_FINISH_TIMEOUT);
+    }
+    prompt->done = prompt->scored = true;
+    g->n_done++;
+    count_tokens(&g->exchange->server->metrics, prompt);
+    return status;
+}
+
 static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event *event)
 {
+    if (prompt->done) return false; /* weir_prompt_end_late */
     const size_t choice =
         (size_t)(prompt - g->prompts) * (size_t)g->request.n + (size_t)event->choice;
     weir_answer *const answer = choice < g->n_choices ? &g->answers[choice] : NULL;
@@ -238,8 +255,8 @@ void weir_generation_advance(weir_exchange *x)
     weir_generation *const g = x->generation;
     weir_generation_start_prompts(g);
     (void)pthread_mutex_lock(&x->lock);
-    const bool cancelled = g->cancelled;
     const bool ends = weir_generation_is_over(g) && !g->ended;
+    const bool cancelled = g->cancelled || (ends && weir_generation_is_late(g));
     const bool streams =
         g->request.stream && (x->ready == WEIR_READY_STREAM || g->failure.status == 0);
     if (ends) {

@@ -107,13 +107,17 @@ static inline const char *weir_generation_salt(const weir_generation *g)
     return salt[0] != '\0' ? salt : NULL;
 }
 
+/* Ends a prompt at the deadline with what it has; what its job says from now on is not taken.
+ * Requires the lock. */
+WEIR_MUST_CHECK weir_status weir_prompt_end_late(weir_generation *g, weir_prompt *prompt);
+
 /* On the engine thread: takes an event of the job of `user`, a weir_prompt. */
 bool weir_generation_on_event(void *user, const weir_event *event);
 
 /* prompts.c */
 
-/* Starts what may start now, and ends what was not started at the deadline. Worker; lock not
- * held. */
+/* Starts what may start now. At the deadline it ends what was not started, and soon after it all
+ * that the engine has not ended. Worker; lock not held. */
 void weir_generation_start_prompts(weir_generation *g);
 /* True if that would end something. Requires the lock. */
 bool weir_generation_is_due(const weir_generation *g, int64_t now_ns);

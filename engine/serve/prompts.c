@@ -95,32 +95,37 @@ static void submit_failure(
 }
 
 /* ---- the deadline ---------------------------------------------------------------------------- */
+/* The engine ends the prompts that are jobs between two steps, and says what they took. If it has
+ * not after this, it is in a long step. */
+enum { PATIENCE_NS = 100000000 };
+
+/* True if all prompts end, those that are jobs, too. */
+static bool ends_all(const weir_generation *g, int64_t now_ns)
+{
+    return now_ns >= g->deadline_ns + PATIENCE_NS;
+}
+
 bool weir_generation_is_due(const weir_generation *g, int64_t now_ns)
 {
     return g->deadline_ns != 0 && now_ns >= g->deadline_ns && !g->cancelled &&
-           !weir_generation_is_over(g) && g->n_started < g->n_prompts;
+           !weir_generation_is_over(g) && (g->n_started < g->n_prompts || ends_all(g, now_ns));
 }
 
-static weir_status end_late(weir_generation *g, weir_prompt *prompt)
-{
-    weir_answer *const answers = g->answers + (size_t)(prompt - g->prompts) * (size_t)g->request.n;
-    weir_status status = WEIR_OK;
-    for (int32_t i = 0; i < g->request.n && status == WEIR_OK; i++)
-        status = weir_answer_finish(&answers[i], WEIR_FINISH_TIMEOUT);
-    prompt->done = prompt->scored = true;
-    return status;
-}
-
-/* The engine ends the prompts that are jobs; those that are not end here, whether a file of theirs
- * is still being read or not. Returns false if the deadline has not passed. */
+/* Prompts that are not jobs end here, whether a file of theirs is still being read or not. Returns
+ * false if the deadline has not passed. */
 static bool end_at_deadline(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;
     weir_status status = WEIR_OK;
+    const int64_t now_ns = weir_clock_ns();
     (void)pthread_mutex_lock(&x->lock);
-    const bool is_due = weir_generation_is_due(g, weir_clock_ns());
-    for (; is_due && g->n_started < g->n_prompts; g->n_started++, g->n_done++)
-        if (status == WEIR_OK) status = end_late(g, &g->prompts[g->n_started]);
+    const bool is_due = weir_generation_is_due(g, now_ns);
+    for (size_t i = ends_all(g, now_ns) ? 0 : g->n_started; is_due && i < g->n_prompts; i++) {
+        const weir_status ended =
+            g->prompts[i].done ? WEIR_OK : weir_prompt_end_late(g, &g->prompts[i]);
+        if (status == WEIR_OK) status = ended;
+    }
+    if (is_due) g->n_started = g->n_prompts;
     if (status != WEIR_OK && g->failure.status == 0)
         weir_api_from_status(&g->failure, status, NULL);
     (void)pthread_mutex_unlock(&x->lock);

@@ -1,5 +1,11 @@
 // The whole server over the demo model: what its log says of reuse, and that fields of a request
 // reach the sampler.
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+
+#include "engine/schedule/service.h"
 #include "tests/unit/serve/engine_fixture.h"
 
 namespace {
@@ -116,6 +122,88 @@ TEST_F(OneServer, ATimeoutIsForAllPromptsOfAList)
         if (i > 0) EXPECT_STREQ("", json_string_value(json_object_get(choice, "text"))) << reply;
     }
     json_decref(root);
+}
+
+/* Keeps the engine thread in its third token, as a long step would. */
+struct Long {
+    std::mutex lock;
+    std::condition_variable changed;
+    int n_tokens = 0;
+    bool may_go_on = false;
+    weir_job *job = nullptr;
+
+    weir_status submit(weir_service *service, weir_error *error)
+    {
+        static const int32_t prompt[] = { 1, 2, 3 };
+        weir_request request = {};
+        request.prompt = prompt;
+        request.n_prompt = 3;
+        request.max_tokens = 4;
+        request.n_choices = 1;
+        request.ignore_eos = true;
+        request.sampling = weir_sampling_default();
+        request.callback = on_event;
+        request.user = this;
+        return weir_service_submit(service, &job, &request, error);
+    }
+    static bool on_event(void *user, const weir_event *event)
+    {
+        Long *const self = static_cast<Long *>(user);
+        std::unique_lock<std::mutex> hold(self->lock);
+        self->n_tokens += event->type == WEIR_EVENT_TOKEN;
+        self->changed.notify_all();
+        if (self->n_tokens >= 3) self->changed.wait(hold, [self] { return self->may_go_on; });
+        return true;
+    }
+    void wait()
+    {
+        std::unique_lock<std::mutex> hold(lock);
+        changed.wait(hold, [this] { return n_tokens >= 3; });
+    }
+    void go_on()
+    {
+        const std::lock_guard<std::mutex> hold(lock);
+        may_go_on = true;
+        changed.notify_all();
+    }
+};
+
+/* While the engine is in a long step: what runs, with its tokens so far, and what is queued. */
+TEST_F(OneServer, ATimeoutDoesNotWaitForALongStep)
+{
+    start();
+    weir_error error = {};
+    const auto ask = [this](const char *rest) {
+        return std::async(std::launch::async, [this, rest] {
+            return request("POST", "/v1/chat/completions", question + rest);
+        });
+    };
+    std::future<std::string> first = ask(R"(400,"timeout":2})");
+    weir_service *const service = weir_engine_service(engine_);
+    weir_service_stats now = {};
+    while (now.running < 1 || now.batch_rows < 40) weir_service_stats_of(service, &now);
+    Long step;
+    ASSERT_EQ(step.submit(service, &error), WEIR_OK) << error.text;
+    step.wait();
+    std::future<std::string> second = ask(R"(400,"timeout":0.2,"n":2})");
+    for (const auto *const one : { &first, &second })
+        EXPECT_EQ(one->wait_for(std::chrono::seconds(20)), std::future_status::ready)
+            << "it waits for the engine";
+    step.go_on();
+    const std::string reply = first.get(), other = second.get();
+    for (const bool runs : { true, false }) {
+        const std::string &one = runs ? reply : other;
+        ASSERT_EQ(0u, one.find("HTTP/1.1 408 Request Timeout\r\n")) << one;
+        json_t *const root = json_loads(one.c_str() + one.find("\r\n\r\n"), 0, nullptr);
+        const json_t *const choices = json_object_get(root, "choices"),
+                            *const last = json_array_get(choices, json_array_size(choices) - 1),
+                            *const usage = json_object_get(root, "usage");
+        EXPECT_STREQ("timeout", json_string_value(json_object_get(last, "finish_reason")));
+        EXPECT_EQ(json_integer_value(json_object_get(usage, "completion_tokens")) > 0, runs) << one;
+        json_decref(root);
+    }
+    weir_job_release(step.job);
+    EXPECT_EQ(content(question + "24}").empty(), false) << "the engine goes on";
 }
 
 TEST_F(OneServer, AStreamEndsAtItsTimeout)
