@@ -97,9 +97,12 @@ static int64_t shared_rows(const candidate *of)
 static bool has_room(weir_service *service, const candidate *of)
 {
     const weir_service_hooks *const hooks = service->hooks;
+    const weir_kv_pages most = pages_of(service, of, 0);
     if (weir_tiers_may_try(service->store, &service->holders)) return true;
     weir_kv_pages available = unclaimed_pages(service);
-    if (weir_kv_pages_fit(pages_of(service, of, 0), available)) return true;
+    if (!weir_kv_pages_fit(most, available) && weir_service_release_ended(service, true))
+        available = unclaimed_pages(service);
+    if (weir_kv_pages_fit(most, available)) return true;
     if (hooks != NULL) available = weir_kv_pages_plus(available, hooks->held(hooks->user));
     if (!weir_kv_pages_fit(pages_of(service, of, of->n_tokens), available)) return false;
     return weir_service_claim(service, pages_of(service, of, shared_rows(of)));
@@ -164,12 +167,15 @@ void weir_service_resume_stalled(weir_service *service)
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
+/* With those whose sequence has ended, which are released when they are needed. */
 static int32_t free_slots(const weir_service *service)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < service->facts->n_slots; i++) n += service->slots[i].owner == NULL;
     return n;
 }
+
+static bool is_free(const slot *s) { return s->owner == NULL && s->ended == NULL; }
 
 /* True if a preempted choice of this priority or a better one waits for pages: what starts now
  * would take them. */
@@ -198,9 +204,10 @@ static bool fits(weir_service *service, const weir_job *job)
 static void take_slot(weir_service *service, choice *c)
 {
     slot *free_one = NULL;
-    for (int32_t i = 0; free_one == NULL && i < service->facts->n_slots; i++) {
-        if (service->slots[i].owner == NULL) free_one = &service->slots[i];
-    }
+    do {
+        for (int32_t i = 0; free_one == NULL && i < service->facts->n_slots; i++)
+            if (is_free(&service->slots[i])) free_one = &service->slots[i];
+    } while (free_one == NULL && weir_service_release_one(service));
     WEIR_ASSERT(free_one != NULL);
     free_one->owner = c;
     c->sequence = &free_one->sequence;
@@ -221,9 +228,9 @@ static void report_admitted(weir_job *job)
     (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
 }
 
-/* Returns the pages that it takes over from the prefix cache. */
-static int64_t start_job(weir_service *service, weir_job *job)
+static void start_job(weir_service *service, weir_job *job)
 {
+    weir_service_release_before(service, job);
     job->next = service->running;
     service->running = job;
     service->has_news = true;
@@ -232,10 +239,8 @@ static int64_t start_job(weir_service *service, weir_job *job)
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.queue_ns = job->admitted_ns - job->submitted_ns;
     for (int32_t i = 0; i < job->request.n_choices; i++) take_slot(service, &job->choices[i]);
-    const weir_kv_table *const table = &job->choices[0].sequence->table;
-    const int64_t n_taken = table->n_pages * table->n_heads;
+    service->pace.begins -= weir_choice_work(&job->choices[0]);
     if (!job->choices[0].is_reading) report_admitted(job);
-    return n_taken;
 }
 
 void weir_service_start_read(weir_service *service)
@@ -316,11 +321,9 @@ void weir_service_end_over(weir_service *service)
 
 void weir_service_admit(weir_service *service)
 {
-    const int64_t most = service->most_taken;
-    int64_t n_taken = 0;
-    for (weir_job *job; (job = pop_job(service, n_taken < most)) != NULL;) {
+    for (weir_job *job; (job = pop_job(service, service->pace.begins > 0)) != NULL;) {
         if (job->state == JOB_RUNNING)
-            n_taken += start_job(service, job);
+            start_job(service, job);
         else if (atomic_load(&job->is_cancelled))
             weir_job_finish(job, WEIR_ECANCELED, "cancelled while queued");
         else

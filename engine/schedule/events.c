@@ -25,31 +25,13 @@ bool weir_job_emit(weir_job *job, const weir_event *event)
     return go_on;
 }
 
-static void free_slot(weir_service *service, choice *c)
-{
-    if (c->sequence != NULL) weir_choice_release_followers(c);
-    weir_choice_stop_pruning(c);
-    for (int32_t i = 0; i < service->facts->n_slots; i++) {
-        if (service->slots[i].owner != c) continue;
-        weir_choice_end_draft(c, false);
-        if (c->is_torn)
-            weir_choice_forget(c);
-        else
-            weir_choice_keep(c);
-        weir_kv_sequence_clear(&service->slots[i].sequence);
-        service->slots[i].owner = NULL;
-    }
-    c->sequence = NULL;
-    c->leader = NULL;
-}
-
 void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token)
 {
     if (c->is_ended) return;
     c->is_ended = true;
     c->job->n_ended++;
     weir_choice_count(c);
-    free_slot(c->job->service, c);
+    weir_choice_end_sequence(c);
     (void)weir_job_emit(
         c->job,
         &(weir_event
@@ -88,9 +70,11 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
     const bool was_admitted = job->admitted_ns != 0;
     for (int32_t i = 0; was_admitted && i < job->request.n_choices; i++)
         weir_choice_end(&job->choices[i], finish, -1);
-    unlink_running(service, job);
     service->has_news = true;
-    emit_done(job, status, message);
+    if (job->n_unreleased == 0) unlink_running(service, job);
+    if (!job->is_reported) emit_done(job, status, message);
+    job->is_reported = true;
+    if (job->n_unreleased > 0) return;
     pthread_mutex_lock(&service->lock);
     if (was_admitted) {
         service->n_running--;

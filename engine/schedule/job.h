@@ -14,6 +14,7 @@
 #include "engine/kv/prefix/prefix.h"
 #include "engine/kv/prune/policy_run.h"
 #include "engine/kv/prune/pruner.h"
+#include "engine/schedule/ended.h"
 #include "engine/schedule/hooks.h"
 #include "engine/schedule/mtp.h"
 #include "engine/schedule/origins.h"
@@ -40,7 +41,7 @@ typedef enum choice_claim { CLAIM_NONE, CLAIM_OPEN, CLAIM_MET, CLAIM_WAITS } cho
 
 typedef struct choice {
     weir_job *job;
-    weir_kv_sequence *sequence; /* NULL while queued and after the end */
+    weir_kv_sequence *sequence; /* NULL while queued, and when it has ended and is released */
     int32_t index, n_answer;
     bool is_waiting; /* for the prompt of choice 0, which it will fork */
     bool is_stalled; /* preempted: holds no pages, waits for free ones */
@@ -54,6 +55,8 @@ typedef struct choice {
     weir_reclaim_need pruning_need;
     int64_t n_pruning_blocks;
     bool is_ended;
+    /* When it ended: tokens of its sequence, in whole pages, that the prefix cache had. */
+    int32_t n_cached_at_end;
     bool is_counted; /* its rows are in the usage of its job */
     bool is_torn; /* a step failed: its recurrent state is invalid */
     bool is_lost; /* the cached sequence that its request requires is gone */
@@ -112,7 +115,7 @@ struct weir_job {
     bool is_awaited; /* (lock) */
     atomic_bool is_cancelled, is_released, in_callback;
     int32_t n_prompt_reported; /* prompt log-probabilities sent so far */
-    int32_t n_ended;
+    int32_t n_ended, n_unreleased; /* n_unreleased: of n_ended, those that still have a slot */
     weir_policy_run *policy_run; /* NULL: keeps every row */
     int32_t row_limit; /* tokens that each choice may reach */
     int32_t row_peak; /* most rows that a choice holds at once */
@@ -129,7 +132,9 @@ struct weir_job {
 
 typedef struct slot {
     weir_kv_sequence sequence;
-    choice *owner; /* NULL: free */
+    choice *owner; /* NULL: none that runs */
+    /* Has ended, and its sequence is not released yet (ended.c); owner is NULL. Both NULL: free. */
+    choice *ended;
 } slot;
 
 /* What a client has running. */
@@ -207,9 +212,8 @@ struct weir_service {
     bool has_draft_state[WEIR_DRAFT_STATES]; /* a choice holds it */
     /* Past rows whose attention costs a row of a prompt as much as all else; 0: unknown. */
     int64_t even_depth;
-    /* Pages of cached rows that jobs may take over in one iteration; the last one as many as it
-     * finds. */
-    int64_t most_taken;
+    service_pace pace;
+    int32_t n_ended; /* slots whose sequence has ended and is not released */
     const weir_service_policy *policy; /* NULL: no policies */
     /* When each client was served last; clients may share an entry. */
     uint64_t last_served[CLIENT_ENTRIES], n_served;
@@ -241,7 +245,7 @@ bool weir_job_emit(weir_job *job, const weir_event *event);
 void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token);
 /* Ends a queued or running job whose timeout has passed. */
 void weir_job_time_out(weir_job *job);
-/* Ends open choices and sends DONE. */
+/* Ends open choices and sends DONE. The job lives on until all of them are released. */
 void weir_job_finish(weir_job *job, weir_status status, const char *message);
 /* The same for a job with items in the step, of which nothing more is taken. */
 void weir_job_fail_in_step(weir_job *job, int32_t n_items, weir_status status, const char *message);

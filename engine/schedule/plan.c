@@ -172,6 +172,8 @@ static choice *next_prompt(const step_plan *plan, prompt_kind kind, const int32_
 /* Plans the choice, or the one that it waits for, in its place. False: none of them gets rows. */
 static bool plan_prompt(step_plan *plan, choice *c, int32_t rows)
 {
+    c->is_skipped = weir_choice_waits_to_look(c);
+    if (c->is_skipped) return false;
     choice *const first = weir_choice_leader(c);
     const bool scores = first->job->request.want_prompt_logprobs;
     if (first != c) c->is_skipped = true;

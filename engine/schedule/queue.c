@@ -66,6 +66,7 @@ static void count_uses(weir_service *service)
         (size_t)weir_service_clients(service->facts->n_slots) * sizeof *service->clients
     );
     for (const weir_job *job = service->running; job != NULL; job = job->next) {
+        if (job->n_ended == job->request.n_choices) continue;
         client_use *const use = use_of(service, job->request.client);
         use->client = job->request.client;
         use->n_running++;

@@ -221,10 +221,17 @@ static weir_status refuse(reclaim *r, weir_error *error)
     );
 }
 
+/* Costs nothing: it would be released in one of the next iterations. */
+static bool release_ended(const reclaim *r)
+{
+    const weir_kv_holders *const holders = r->holders;
+    return holders->release_ended != NULL && holders->release_ended(holders->user);
+}
+
 static weir_status take_steps(reclaim *r, weir_error *error)
 {
     const weir_reclaim_request *const request = r->request;
-    bool any = false;
+    bool any = !is_met(request) && release_ended(r) && callers[request->caller].goal == GOAL_ANY;
     for (int i = 0; i < WEIR_RECLAIM_STEPS; i++) {
         if ((callers[request->caller].steps & 1u << i) == 0) continue;
         while (!any && !is_met(request) && !is_on_its_way(request) && run(r, (weir_reclaim_step)i))

@@ -18,6 +18,8 @@ typedef struct weir_kv_holders {
     /* Returns sequence number i, or NULL past the last. May be NULL: no others. */
     weir_kv_sequence *(*running)(void *user, int32_t i);
     void *user; /* for the functions */
+    /* Releases what sequences that have ended still hold. False (or NULL): there is none. */
+    bool (*release_ended)(void *user);
     /* Releases what is being saved. False (or NULL): there is nothing to release. */
     bool (*release)(void *user);
     /* Preempts the youngest sequence that is younger than `after`, or the youngest of all if it is

@@ -60,6 +60,16 @@ static int64_t n_inserted(const weir_service *service)
     return weir_prefix_stats_of(service->prefix).n_inserted;
 }
 
+bool weir_choice_waits_to_look(const choice *c)
+{
+    const weir_service *const service = c->job->service;
+    const choice *const leader = c->leader;
+    const bool is_new = leader == NULL && c->sequence->n_computed == 0,
+               has_rows = leader != NULL && leader->sequence->n_computed >= c->n_followed;
+    return service->pace.follows <= 0 && (is_new || has_rows) && weir_choice_can_follow(c) &&
+           c->n_inserted != n_inserted(service);
+}
+
 void weir_choice_look_again(choice *c)
 {
     weir_job *const job = c->job;
@@ -73,6 +83,7 @@ void weir_choice_look_again(choice *c)
                   job->service->prefix, c->sequence, job->request.cache_salt,
                   c->sequence->n_tokens - 1, WEIR_PAGE_TOKENS
               );
+    if (hit.n_rows > before) job->service->pace.follows -= weir_choice_work(c);
     if (c->is_again || c->index > 0) return; /* a preempted choice continues its own sequence */
     job->usage.n_cached += hit.n_rows - before;
     if (hit.n_matched <= job->usage.n_matched) return;

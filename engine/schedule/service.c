@@ -17,6 +17,7 @@ static void run_calls(weir_service *service)
         const bool is_posted = call->is_posted;
         service->calls = call->next;
         pthread_mutex_unlock(&service->lock);
+        (void)weir_service_release_ended(service, true); /* it may look for them in the cache */
         service->has_news = true;
         call->run(service, call->user);
         pthread_mutex_lock(&service->lock);
@@ -68,7 +69,10 @@ static void end_moves(weir_service *service)
 bool weir_service_iterate(weir_service *service, bool is_last)
 {
     weir_step_times_resume(&service->times);
+    weir_service_set_pace(service);
     end_moves(service);
+    const bool has_released = weir_service_release_ended(service, false);
+    if (has_released) weir_service_finish_ended(service);
     run_calls(service);
     weir_service_admit(service);
     weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
@@ -79,7 +83,7 @@ bool weir_service_iterate(weir_service *service, bool is_last)
     const bool has_stepped = weir_service_step(service);
     if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
     weir_step_times_add(&service->times, WEIR_STEP_MAINTAIN);
-    return has_stepped;
+    return has_stepped || has_released;
 }
 
 static void *engine_thread(void *user)
@@ -208,7 +212,8 @@ int32_t weir_service_busy_chunk(int32_t chunk, int32_t mixed_chunk, int32_t bloc
 /* While others decode, chunks are shorter. */
 static void set_step_limits(weir_service *service, const weir_service_parts *parts)
 {
-    enum { CHUNKS_OF_LONG = 4, TAKEN = 1 << 20 };
+    /* The engine thread moves about 3 bytes in a nanosecond (docs/decisions/0085). */
+    enum { CHUNKS_OF_LONG = 4, LEAST_BYTES = 1 << 19, PASS_NS = 4 };
     const int32_t block = service->block_rows;
     service->chunk = parts->chunk / block * block;
     service->busy_chunk = weir_service_busy_chunk(parts->chunk, parts->mixed_chunk, block);
@@ -219,7 +224,7 @@ static void set_step_limits(weir_service *service, const weir_service_parts *par
     service->long_prompt =
         parts->long_prompt > 0 ? parts->long_prompt : CHUNKS_OF_LONG * parts->chunk;
     service->even_depth = even_depth(parts->facts);
-    service->most_taken = TAKEN;
+    service->pace = (service_pace){ .least = LEAST_BYTES, .pass_ns = PASS_NS };
     service->n_drafts = weir_min_i32(parts->n_drafts, WEIR_DRAFTS);
     service->draft_match = parts->draft_match;
     WEIR_ASSERT(service->chunk > 0 && left > 0);
@@ -243,6 +248,8 @@ static bool prunes(void *user)
     const weir_service *const service = user;
     return service->is_nested || weir_pruner_is_busy(service->pruner);
 }
+
+static bool release_ended(void *user) { return weir_service_release_ended(user, true); }
 
 static bool release_saved(void *user)
 {
@@ -302,6 +309,7 @@ weir_status weir_service_open(
     service->holders = (weir_kv_holders){ .prefix = parts->prefix,
                                           .running = sequence_at,
                                           .user = service,
+                                          .release_ended = release_ended,
                                           .release = release_saved,
                                           .preempt = weir_service_preempt,
                                           .prunes = prunes,
@@ -339,6 +347,8 @@ void weir_service_close(weir_service *service)
     }
     listen_to_moves(service, NULL);
     weir_runner_run_others(service->runner, NULL, NULL, NULL);
+    (void)weir_service_release_ended(service, true);
+    weir_service_finish_ended(service);
     for (int32_t i = 0; service->slots != NULL && i < service->facts->n_slots; i++)
         weir_kv_sequence_close(&service->slots[i].sequence);
     for (int32_t i = 0; service->samplers != NULL && i < service->facts->n_samplers; i++)

@@ -190,15 +190,6 @@ static void fail_step(
     for (int32_t i = 0; i < n_items; i++) fail_item(service, i, n_items, status, message);
 }
 
-static void finish_ended_jobs(weir_service *service)
-{
-    for (weir_job *job = service->running, *next; job != NULL; job = next) {
-        next = job->next;
-        const bool is_over = job->is_reported && !job->is_in_step;
-        if (is_over || job->n_ended == job->request.n_choices) weir_job_finish(job, WEIR_OK, NULL);
-    }
-}
-
 static void count_step(weir_service *service, int32_t n_items)
 {
     weir_service_count_overlooked(service);
@@ -296,7 +287,7 @@ static bool take_step(weir_service *service, weir_step_kind kind, int32_t *n_lef
     weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_follow_step(service, n_items);
     weir_step_times_add(&service->times, WEIR_STEP_FORWARD);
-    finish_ended_jobs(service);
+    weir_service_finish_ended(service);
     weir_step_times_add(&service->times, WEIR_STEP_EVENTS);
     weir_service_evict(service, n_items);
     weir_runner_move(service->step.runner, service->step.items, n_items, service->n_short);

@@ -42,16 +42,16 @@ bool measure(const steps::Options &options)
         return false;
     }
     (void)printf(
-        "%7d %7s %7d %6d %6s %7s %5s %9.1f %9.1f %9.1f %9.1f %9.1f", options.context,
+        "%7d %7s %7d %6d %6s %7s %5s %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f", options.context,
         options.prefill ? "128" : "-", options.vocabulary, options.answer,
         options.shared ? "half" : "-", options.sampled ? "sampled" : "-",
         options.disk.empty() ? "-"
         : options.cold       ? "cold"
                              : "yes",
-        f.cpu_median_us, f.cpu_p99_us, f.median_us, f.p99_us, f.most_us
+        f.cpu_median_us, f.cpu_p99_us, f.cpu_most_us, f.median_us, f.p99_us, f.most_us
     );
     for (const double us : f.part_us) (void)printf(" %8.1f", us);
-    (void)printf(" %8.1f\n", f.norms_us);
+    (void)printf(" %8.1f %6lld\n", f.norms_us, static_cast<long long>(f.batch_rows / f.steps));
     (void)fflush(stdout);
     return true;
 }
@@ -79,6 +79,8 @@ int main(int argc, char **argv)
                              { "answer", 1, nullptr, 'a' },
                              { "shared", 0, nullptr, 'r' },
                              { "sampled", 0, nullptr, 't' },
+                             { "together", 0, nullptr, 'g' },
+                             { "pace", 1, nullptr, 'w' },
                              {} };
     for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) {
         switch (c) {
@@ -95,6 +97,8 @@ int main(int argc, char **argv)
         case 'a': options.answer = atoi(optarg); break;
         case 'r': options.shared = true; break;
         case 't': options.sampled = true; break;
+        case 'g': options.together = true; break;
+        case 'w': options.pace = atoll(optarg); break;
         case 'f': options.folder = optarg; break;
         default: return 2;
         }
@@ -102,15 +106,15 @@ int main(int argc, char **argv)
     std::filesystem::create_directories(options.folder);
     (void)printf(
         "%s, %u processors; %d sequences, %d KV heads, a pool of %lld tokens, %d jobs queued; "
-        "microseconds\n%7s %7s %7s %6s %6s %7s %5s %9s %9s %9s %9s %9s",
+        "microseconds\n%7s %7s %7s %6s %6s %7s %5s %9s %9s %9s %9s %9s %9s",
         processor().c_str(), std::thread::hardware_concurrency(), options.sequences,
         options.layers * options.kv_heads, static_cast<long long>(options.pool_tokens),
         options.queued, "context", "prompt", "vocab", "answer", "shared", "tokens", "disk", "cpu",
-        "cpu p99", "median", "p99", "max"
+        "cpu p99", "cpu max", "median", "p99", "max"
     );
     for (int i = 0; i < WEIR_STEP_PARTS; i++)
         (void)printf(" %8s", steps::part_name(static_cast<weir_step_part>(i)));
-    (void)printf(" %8s\n", "(norms)");
+    (void)printf(" %8s %6s\n", "(norms)", "rows");
     bool ok = true;
     for (const std::string &tier : { std::string(), disk }) {
         options.disk = tier;

@@ -95,7 +95,14 @@ class Bench {
         const weir_engine_options options = { &config_, true, false, nullptr, nullptr, blocks };
         if (!ok || weir_engine_open_with(&engine_, &options, &error_) != WEIR_OK) return false;
         service_ = weir_engine_service(engine_);
+        weir_service_call(service_, set_pace, this);
         return true;
+    }
+    static void set_pace(weir_service *service, void *user)
+    {
+        const int64_t least = static_cast<const Bench *>(user)->o_.pace;
+        if (least > 0) service->pace.least = least;
+        service->pace.pass_ns = INT64_MAX; // other programs make passes longer
     }
     // No two prompts begin alike, unless they are to. Their ends are spread over the 64 places in
     // a page.
@@ -225,6 +232,9 @@ class Bench {
         const idle_time now = idle_time_now(), norms = idle_norms();
         times_.push_back({ now.clock_ns - norms.clock_ns, now.cpu_ns - norms.cpu_ns });
         if (times_.size() == kWarm + 1) norms_ns_ = -norms.clock_ns;
+        if (o_.together && times_.size() == kWarm + static_cast<size_t>(steps_) / 2)
+            for (auto &other : streams_)
+                if (!other->is_first) weir_job_cancel(other->job);
         if (times_.size() <= kWarm + static_cast<size_t>(steps_)) return;
         weir_service_stats_of(service_, &after_);
         norms_ns_ += norms.clock_ns;
@@ -234,8 +244,10 @@ class Bench {
     // On the engine thread, which has submitted nothing meanwhile.
     bool asks_again(Stream *stream, const weir_event *event)
     {
-        if (o_.answer == 0 || stream->is_first || event->status != WEIR_OK || !is_filled_ ||
-            is_over_ || stream->max_tokens != o_.answer)
+        const bool has_ended =
+            event->status == WEIR_OK || (o_.together && event->status == WEIR_ECANCELED);
+        if (o_.answer == 0 || stream->is_first || !has_ended || !is_filled_ || is_over_ ||
+            stream->max_tokens != o_.answer)
             return false;
         n_answers_ += is_ready_ && !is_measured_;
         n_cached_ += is_ready_ && !is_measured_ ? event->usage.n_cached : 0;
@@ -272,6 +284,7 @@ class Bench {
         out->most_us = us.back();
         out->cpu_median_us = cpu_us[cpu_us.size() / 2];
         out->cpu_p99_us = cpu_us[cpu_us.size() * 99 / 100];
+        out->cpu_most_us = cpu_us.back();
         for (size_t i = 0; i < WEIR_STEP_PARTS; i++)
             out->part_us[i] = static_cast<double>(after_.step_ns[i] - before_.step_ns[i]) * 1e-3 /
                               static_cast<double>(out->steps);

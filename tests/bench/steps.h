@@ -24,13 +24,16 @@ struct Options {
     // Tokens after which each answer but one ends, and its client asks the same again; 0: none
     // ends.
     int32_t answer = 0;
+    bool together = false; // half way all of these are cancelled in one step, and asked again
+    int64_t pace = 0; // service_pace.least; 0: as it is
     std::string folder; // for the model's files and the lower tier; exists
 };
 
 struct Figures {
     // Of a step, without the norms of the layers: by the clock, and in processor time of the
     // engine thread, which other programs do not change.
-    double median_us = 0, p99_us = 0, most_us = 0, cpu_median_us = 0, cpu_p99_us = 0;
+    double median_us = 0, p99_us = 0, most_us = 0, cpu_median_us = 0, cpu_p99_us = 0,
+           cpu_most_us = 0;
     double norms_us = 0; // of all layers, in the mean
     std::array<double, WEIR_STEP_PARTS> part_us = {}; // in the mean
     int64_t steps = 0, batch_rows = 0, pool_tokens = 0, kv_heads = 0;

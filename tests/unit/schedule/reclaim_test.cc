@@ -30,6 +30,14 @@ class Reclaim : public Prefix {
         self->held_ = {};
         return true;
     }
+    static bool release_ended(void *user)
+    {
+        Reclaim *const self = static_cast<Reclaim *>(user);
+        if (self->ended_.store == nullptr) return false;
+        weir_kv_sequence_close(&self->ended_);
+        self->ended_ = {};
+        return true;
+    }
     static bool preempt(void *user, const weir_kv_sequence *after)
     {
         Reclaim *const self = static_cast<Reclaim *>(user);
@@ -49,9 +57,8 @@ class Reclaim : public Prefix {
     {
         weir_kv_pages pages = others(n_blocks * block);
         pages.tables = tables;
-        const weir_kv_holders holders = {
-            prefix_, running, this, release, preempt, nullptr, counts_
-        };
+        const weir_kv_holders holders = { prefix_, running, this,    release_ended,
+                                          release, preempt, nullptr, counts_ };
         const weir_reclaim_request request = { .caller = caller,
                                                .store = store_,
                                                .items = items.data(),
@@ -93,11 +100,31 @@ class Reclaim : public Prefix {
 
     std::vector<std::string> asked_;
     weir_reclaim_count counts_[WEIR_RECLAIM_STEPS] = {};
-    weir_kv_sequence held_ = {}, *running_ = nullptr;
+    weir_kv_sequence held_ = {}, ended_ = {}, *running_ = nullptr;
     const weir_kv_sequence *after_ = nullptr;
     int n_preemptible_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Reclaim, ::testing::Values(Kind{ false, false }), kind_name);
+
+/* What a sequence that has ended holds goes first, for every caller, and only if it is needed. */
+TEST_P(Reclaim, EndedSequencesGoFirst)
+{
+    open(4 * block, 40, 0);
+    keep(tokens(128, 1), nullptr);
+    for (const auto caller : { WEIR_RECLAIM_FOR_STEP, WEIR_RECLAIM_FOR_STEP_FULL,
+                               WEIR_RECLAIM_FOR_POLICY, WEIR_RECLAIM_FOR_SESSION }) {
+        ended_ = sequence(tokens(128, 2));
+        ASSERT_TRUE(compute(&ended_, ended_.n_tokens));
+        const bool is_full = caller == WEIR_RECLAIM_FOR_STEP_FULL;
+        if (!is_full && caller != WEIR_RECLAIM_FOR_POLICY) EXPECT_EQ(reclaim(caller, 0), WEIR_OK);
+        EXPECT_NE(ended_.store, nullptr) << caller;
+        EXPECT_EQ(reclaim(caller, 2), WEIR_OK);
+        EXPECT_EQ(ended_.store, nullptr) << caller;
+    }
+    expect_steps({});
+    EXPECT_TRUE(asked_.empty());
+    EXPECT_TRUE(is_cached(tokens(128, 1)));
+}
 
 TEST_P(Reclaim, WhatIsFreeCostsNothing)
 {
@@ -330,7 +357,8 @@ TEST_P(Reclaim, ANeedTriesADiskOnce)
 TEST_P(Reclaim, AFailingDiskHasNoFreePages)
 {
     open(10 * block, 40, 0, 6 * block);
-    const weir_kv_holders holders = { prefix_, running, this, release, preempt, nullptr, counts_ };
+    const weir_kv_holders holders = { prefix_, running, this,    release_ended,
+                                      release, preempt, nullptr, counts_ };
     const weir_lower_tier_io failing = { refuse_to_write, pread, nullptr, nullptr };
     const auto free_blocks = [&] {
         const weir_kv_pages free = weir_tiers_free_pages(store_, prefix_);

@@ -72,57 +72,6 @@ TEST_F(Sharing, EqualPromptsAreComputedOnce)
     }
 }
 
-/* Remembers how many steps there were when it was admitted. */
-struct Admitted : Call {
-    Admitted(const std::vector<int32_t> &ids, weir_service *to) : Call(ids), service(to)
-    {
-        request.cache_prompt = true;
-        request.callback = on_event;
-        request.user = static_cast<Call *>(this);
-    }
-    static bool on_event(void *user, const weir_event *event)
-    {
-        Admitted *const self = static_cast<Admitted *>(static_cast<Call *>(user));
-        weir_service_stats stats;
-        weir_service_stats_of(self->service, &stats);
-        if (event->type == WEIR_EVENT_ADMITTED) self->steps = stats.steps;
-        return Call::on_event(user, event);
-    }
-    weir_service *service;
-    int64_t steps = -1;
-};
-
-/* A step that many cached prompts precede would wait for all of them: some begin after it. */
-TEST_F(Sharing, CachedPromptsBeginOverSomeSteps)
-{
-    open("qwen3", 6);
-    const std::vector<int32_t> ids = prompt(3, 400);
-    const std::vector<int32_t> expected = answer(*cached(ids));
-    for (const int64_t most : { int64_t{ 1 }, int64_t{ 1 } << 18 }) {
-        int64_t set = most;
-        weir_service_call(
-            service_,
-            [](weir_service *service, void *user) {
-                service->most_taken = *static_cast<int64_t *>(user);
-            },
-            &set
-        );
-        std::vector<std::unique_ptr<Admitted>> calls;
-        for (int i = 0; i < 4; i++) calls.push_back(std::make_unique<Admitted>(ids, service_));
-        support::submit_together(service_, calls, &error_);
-        std::vector<int64_t> steps;
-        for (auto &call : calls) {
-            call->wait();
-            EXPECT_EQ(call->tokens[0], expected);
-            EXPECT_GE(call->usage.n_cached, 384);
-            steps.push_back(call->steps);
-        }
-        std::sort(steps.begin(), steps.end());
-        for (size_t i = 1; i < steps.size(); i++)
-            EXPECT_EQ(steps[i] - steps[i - 1], most == 1 ? 1 : 0);
-    }
-}
-
 TEST_F(Sharing, CommonBeginningsAreComputedOnce)
 {
     for (const char *const model : { "qwen3", "tq" }) {

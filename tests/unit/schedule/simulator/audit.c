@@ -199,7 +199,7 @@ static const char *check_slots(const weir_service *service)
                 "slot %d: %d rows of %d computed tokens of %d", (int)i, (int)q->table.n_rows,
                 (int)q->n_computed, (int)q->n_tokens
             );
-        if (s->owner == NULL && (q->n_tokens > 0 || q->table.n_pages > 0))
+        if (s->owner == NULL && s->ended == NULL && (q->n_tokens > 0 || q->table.n_pages > 0))
             return WRONG("slot %d is free and holds %d pages", (int)i, (int)q->table.n_pages);
         if (s->owner != NULL && s->owner->draft_state != NULL && !s->owner->job->is_in_step)
             return WRONG("slot %d holds a state between two steps", (int)i);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/schedule/job.h"
+
 namespace sim {
 namespace {
 
@@ -316,6 +318,13 @@ std::string check_progress(
                    " iterations, nor has one before it";
     }
     return "";
+}
+
+std::vector<const void *> slots_of_ended(const weir_service *service)
+{
+    std::vector<const void *> all;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) all.push_back(service->slots[i].ended);
+    return all;
 }
 
 } // namespace sim

@@ -60,4 +60,7 @@ std::string check_progress(
 /* Of those that go on while a step waits for a block: none could. */
 std::string check_step_wait(const View &now);
 
+/* The choices that have ended and are not released, by slot; NULL: none. */
+std::vector<const void *> slots_of_ended(const weir_service *service);
+
 } // namespace sim

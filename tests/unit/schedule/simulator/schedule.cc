@@ -328,9 +328,11 @@ class Schedule {
         const bool is_withheld = sim_workers_are_busy(),
                    prunes = sim_prunes(machine_.service()) && sim_policies_are_busy();
         (void)sim_engine_waits();
+        const std::vector<const void *> ended = slots_of_ended(machine_.service());
         const bool has_stepped = weir_service_iterate(machine_.service(), false);
         n_idle_ = has_stepped ? 0 : n_idle_ + 1;
         check(past, machine_.stats(), is_withheld);
+        check_slots(ended);
         if (prunes && machine_.stats().preemptions > past.preemptions)
             fail("a sequence is preempted while a thread drops rows");
         iteration_++;
@@ -353,6 +355,18 @@ class Schedule {
         fail(check_progress(before_, after, iteration_, is_withheld));
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
         check_ends(is_withheld);
+    }
+    // Of those that had ended and kept their slots at least one has left.
+    void check_slots(const std::vector<const void *> &before)
+    {
+        const std::vector<const void *> after = slots_of_ended(machine_.service());
+        size_t n_before = 0, n_left = 0;
+        for (size_t i = 0; i < after.size(); i++) {
+            n_before += before[i] != nullptr;
+            n_left += before[i] != nullptr && after[i] == before[i];
+            counts_.kept_slots += after[i] != nullptr;
+        }
+        if (n_before > 0 && n_left == n_before) fail("no ended sequence is released");
     }
     // Of the engine, and of sequences.
     void check_waits(const View &after, int64_t n_steps)
@@ -448,6 +462,8 @@ class Schedule {
             if (job->job != nullptr) weir_job_cancel(job->job);
         sim_workers_run(1000000);
         (void)weir_service_iterate(machine_.service(), false); // takes what threads have done
+        for (int i = 0; i < setup_.slots && machine_.service()->n_ended > 0; i++)
+            (void)weir_service_iterate(machine_.service(), false);
         (void)weir_service_iterate(machine_.service(), true);
         for (const auto &job : jobs_)
             if (job->job != nullptr) weir_job_release(job->job);

@@ -17,7 +17,8 @@
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
  *            within `patience` iterations; recomputing is no progress
  * Ends       a cancelled or late job ends in two iterations, and has sent its last event before a
- *            step waits again; all jobs end for the right reason
+ *            step waits again; all jobs end for the right reason; in each iteration one that has
+ *            ended and has a slot yet is released
  * Bytes      sim_audit */
 #pragma once
 #include <map>
@@ -57,7 +58,7 @@ struct Counts {
     int64_t iterations, tokens, jobs, refused, cancelled, late, failed, preemptions, cached_tokens,
         followed, gaps, faults, demoted_bytes, promoted_bytes, cold_bytes_read, states_out,
         states_back, evicted_tokens, stalled, pruning, holes, lack_rows, step_waits, nested,
-        drafted, accepted, left, turns;
+        drafted, accepted, left, turns, kept_slots;
     void add(const Counts &other);
 };
 

@@ -135,6 +135,7 @@ TEST_F(Simulator, Schedules)
     print("steps within them", sum.nested);
     print("clients that left them", sum.left);
     print("iterations that one waits for another client", sum.turns);
+    print("iterations that one has ended and has a slot", sum.kept_slots);
     print("tokens drafted", sum.drafted);
     print("accepted", sum.accepted);
     (void)printf("seeds %lld ...\n", static_cast<long long>(first));
@@ -142,29 +143,18 @@ TEST_F(Simulator, Schedules)
         EXPECT_NE(getenv("WEIR_SIMULATOR_SECONDS"), nullptr) << "not all schedules ran";
     if (n_run < 2000 || limits.prunes || limits.features != sim::ALL) return;
     // What the schedules are about happened.
-    for (const int64_t count : { sum.gaps,
-                                 sum.stalled,
-                                 sum.pruning,
-                                 sum.refused,
-                                 sum.cancelled,
-                                 sum.late,
-                                 sum.failed,
-                                 sum.preemptions,
-                                 sum.cached_tokens,
-                                 sum.followed,
-                                 sum.faults,
-                                 sum.demoted_bytes,
-                                 sum.promoted_bytes,
-                                 sum.cold_bytes_read,
-                                 sum.holes,
-                                 sum.states_out,
-                                 sum.states_back,
-                                 sum.evicted_tokens,
-                                 sum.step_waits,
-                                 sum.nested,
-                                 sum.drafted,
-                                 sum.accepted,
-                                 sum.left })
+    for (const int64_t count : { sum.gaps,           sum.stalled,
+                                 sum.pruning,        sum.refused,
+                                 sum.cancelled,      sum.late,
+                                 sum.failed,         sum.preemptions,
+                                 sum.cached_tokens,  sum.followed,
+                                 sum.faults,         sum.demoted_bytes,
+                                 sum.promoted_bytes, sum.cold_bytes_read,
+                                 sum.holes,          sum.states_out,
+                                 sum.states_back,    sum.evicted_tokens,
+                                 sum.step_waits,     sum.nested,
+                                 sum.drafted,        sum.accepted,
+                                 sum.left,           sum.kept_slots })
         EXPECT_GT(count, 10);
 }
 

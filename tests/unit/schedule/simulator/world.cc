@@ -4,6 +4,7 @@
 
 #include "engine/engine_parts.h"
 #include "engine/kv/tiers/residency.h"
+#include "engine/schedule/job.h"
 #include "engine/schedule/runner.h"
 #include "tests/unit/model/idle_model.h"
 
@@ -45,7 +46,7 @@ std::string Setup::print() const
            add("cold_states", cold_states) + add("tables", tables) + add("chunk", chunk) +
            add("mixed_chunk", mixed_chunk) + add("step_rows", step_rows) +
            add("long_prompt", long_prompt) + add("hot", hot) + add("even_depth", even_depth) +
-           add("queue", queue) + add("drafts", drafts);
+           add("queue", queue) + add("drafts", drafts) + add("is_slow", is_slow);
 }
 
 Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
@@ -87,6 +88,7 @@ Setup setup_of(uint64_t seed, bool has_disk, bool prunes)
         s.disk_blocks += s.window_blocks;
     }
     s.drafts = random.one_in(3) ? 0 : random.between(1, 8);
+    s.is_slow = seed % 2 != 0;
     s.prunes = prunes;
     if (!prunes) return s;
     s.evicts = true;
@@ -223,6 +225,7 @@ std::string Machine::open(const World &world, const Setup &s)
     parts.draft_match = 1;
     parts.policy = s.evicts ? weir_engine_policy(world.engine(s.has_states)) : nullptr;
     if (weir_service_open(&service_, &parts, &error) != WEIR_OK) return error.text;
+    if (s.is_slow) service_->pace.least = 1;
     fixed_ = { sim_host_bytes(service_), s.caches ? s.cold_states : 0 };
     return "";
 }

@@ -1,0 +1,46 @@
+/* engine/schedule/ended.h - the ends of sequences: what they hold goes to the prefix cache, and
+ * their slots become free, over several iterations if it is much. Engine thread. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/schedule/service.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct choice;
+
+/* What sequences that begin, those that take over what others computed (follow.c), and those that
+ * end may move in an iteration: bytes of tables and pages, and what takes as long. The last of each
+ * as many as it must. */
+typedef struct service_pace {
+    int64_t least; /* of each, in any iteration */
+    int64_t pass_ns; /* and one more for so much time of the last pass */
+    int64_t begins, follows, ends; /* left of each in this iteration */
+    int64_t all_ns; /* of all passes, when it began */
+} service_pace;
+
+/* What is moved for a choice before its first step: entries of the pages that it takes over from
+ * the prefix cache, and a copy of the block that its own rows begin in. */
+int64_t weir_choice_work(const struct choice *c);
+/* reuse.c: true if it may find much when it looks again, and others have taken over as much as may
+ * be in this iteration. */
+bool weir_choice_waits_to_look(const struct choice *c);
+/* An iteration begins: sets what it may move. */
+void weir_service_set_pace(weir_service *service);
+/* The choice has ended: releases its sequence, or leaves that for later. */
+void weir_choice_end_sequence(struct choice *c);
+/* Releases those that are left, as many as may, or all. Returns true if there was one. */
+bool weir_service_release_ended(weir_service *service, bool all);
+/* Releases one. Returns false if there is none. */
+bool weir_service_release_one(weir_service *service);
+/* Releases those whose rows the prompt goes on with, so that it finds them. */
+void weir_service_release_before(weir_service *service, const weir_job *job);
+/* Ends the jobs whose choices have all ended and are released. */
+void weir_service_finish_ended(weir_service *service);
+
+#ifdef __cplusplus
+}
+#endif

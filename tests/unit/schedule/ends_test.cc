@@ -1,0 +1,175 @@
+/* Sequences that begin and end at the same time, which takes several steps. */
+#include <algorithm>
+
+#include "engine/engine_parts.h"
+#include "engine/schedule/job.h"
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using support::Call;
+
+class Ends : public support::Service {
+  protected:
+    static std::unique_ptr<Call> cached(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        auto call = std::make_unique<Call>(ids, max_tokens);
+        call->request.cache_prompt = true;
+        return call;
+    }
+    std::vector<int32_t> alone(const std::vector<int32_t> &ids)
+    {
+        Call call(ids);
+        call.request.ignore_eos = true;
+        return answer(call);
+    }
+    /* What begins and what ends may move in an iteration, however long the passes are. */
+    void set_pace(int64_t bytes)
+    {
+        weir_service_call(
+            service_,
+            [](weir_service *service, void *user) {
+                const int64_t least = *static_cast<int64_t *>(user);
+                service->pace = { least, INT64_MAX, least, least, least, service->pace.all_ns };
+            },
+            &bytes
+        );
+    }
+};
+
+/* Remembers how many steps there were when it was admitted, and when it got its first token. */
+struct Noted : Call {
+    Noted(const std::vector<int32_t> &ids, weir_service *to) : Call(ids), service(to)
+    {
+        request.cache_prompt = request.ignore_eos = true;
+        request.callback = on_event;
+        request.user = static_cast<Call *>(this);
+    }
+    static bool on_event(void *user, const weir_event *event)
+    {
+        Noted *const self = static_cast<Noted *>(static_cast<Call *>(user));
+        weir_service_stats stats;
+        weir_service_stats_of(self->service, &stats);
+        if (event->type == WEIR_EVENT_ADMITTED) self->admitted = stats.steps;
+        if (event->type == WEIR_EVENT_TOKEN && self->first < 0) self->first = stats.steps;
+        return Call::on_event(user, event);
+    }
+    weir_service *service;
+    int64_t admitted = -1, first = -1;
+};
+
+/* A step that many cached prompts precede would wait for all of them: some begin after it. */
+TEST_F(Ends, CachedPromptsBeginOverSomeSteps)
+{
+    open("qwen3", 6);
+    const std::vector<int32_t> ids = prompt(3, 400);
+    const std::vector<int32_t> expected = answer(*cached(ids));
+    for (const int64_t most : { int64_t{ 1 }, int64_t{ 1 } << 30 }) {
+        set_pace(most);
+        std::vector<std::unique_ptr<Noted>> calls;
+        for (int i = 0; i < 4; i++) calls.push_back(std::make_unique<Noted>(ids, service_));
+        support::submit_together(service_, calls, &error_);
+        std::vector<int64_t> steps;
+        for (auto &call : calls) {
+            call->wait();
+            EXPECT_EQ(call->tokens[0], expected);
+            EXPECT_GE(call->usage.n_cached, 384);
+            steps.push_back(call->admitted);
+        }
+        std::sort(steps.begin(), steps.end());
+        for (size_t i = 1; i < steps.size(); i++)
+            EXPECT_EQ(steps[i] - steps[i - 1], most == 1 ? 1 : 0);
+    }
+}
+
+/* The same of prompts that one of them computes for all. */
+TEST_F(Ends, FollowersGoOnOverSomeSteps)
+{
+    open("qwen3", 6);
+    const std::vector<int32_t> expected = alone(prompt(3, 386));
+    for (const int64_t most : { int64_t{ 1 }, int64_t{ 1 } << 30 }) {
+        std::vector<std::unique_ptr<Noted>> calls;
+        set_pace(most);
+        for (int i = 0; i < 4; i++) {
+            calls.push_back(std::make_unique<Noted>(prompt(3, 386), service_));
+            calls.back()->request.cache_salt = most == 1 ? "one" : "many";
+        }
+        support::submit_together(service_, calls, &error_);
+        std::vector<int64_t> steps;
+        for (auto &call : calls) {
+            call->wait();
+            EXPECT_EQ(call->tokens[0], expected);
+            steps.push_back(call->first);
+        }
+        std::sort(steps.begin(), steps.end());
+        for (size_t i = 2; i < steps.size(); i++)
+            EXPECT_EQ(steps[i] - steps[i - 1], most == 1 ? 1 : 0);
+    }
+}
+
+/* Lets one sequence end in an iteration from its first token on, and notes how many have ended and
+ * have slots when it is done. */
+struct Ended : Call {
+    Ended(const std::vector<int32_t> &ids, weir_service *to) : Call(ids), service(to)
+    {
+        request.cache_prompt = request.ignore_eos = true;
+        request.callback = on_event;
+        request.user = static_cast<Call *>(this);
+    }
+    static bool on_event(void *user, const weir_event *event)
+    {
+        Ended *const self = static_cast<Ended *>(static_cast<Call *>(user));
+        if (event->type == WEIR_EVENT_TOKEN) self->service->pace.least = 1;
+        if (event->type == WEIR_EVENT_DONE) self->n_ended = self->service->n_ended;
+        if (event->type == WEIR_EVENT_DONE && self->next != nullptr)
+            self->refused = self->next->submit(self->service, &self->error);
+        return Call::on_event(user, event);
+    }
+    weir_service *service;
+    int32_t n_ended = -1;
+    Call *next = nullptr; /* is submitted then */
+    weir_status refused = WEIR_OK;
+    weir_error error = {};
+};
+
+/* Answers that end in one step leave their slots one after the other. A prompt that goes on with
+ * one of them finds all of its rows at once. */
+TEST_F(Ends, AnswersThatEndTogetherLeaveOneAfterTheOther)
+{
+    for (const char *const model : { "qwen3", "../../../models/weir-demo" }) {
+        SCOPED_TRACE(model);
+        open(model, 4);
+        std::vector<std::vector<int32_t>> ids;
+        for (int i = 0; i < 4; i++) {
+            ids.push_back(prompt(3 + i, 300));
+            answer(*cached(ids.back(), 1));
+        }
+        std::vector<int32_t> turn = ids[2];
+        const std::vector<int32_t> tokens = alone(ids[2]);
+        turn.insert(turn.end(), tokens.begin(), tokens.end());
+        const int32_t n_computed = static_cast<int32_t>(turn.size()) - 1;
+        for (int i = 0; i < 6; i++) turn.push_back((41 + i * 7) % 300);
+        const std::vector<int32_t> expected = alone(turn);
+        set_pace(int64_t{ 1 } << 30);
+        std::vector<std::unique_ptr<Ended>> calls;
+        for (const auto &one : ids) calls.push_back(std::make_unique<Ended>(one, service_));
+        Call next(turn);
+        next.request.cache_prompt = next.request.ignore_eos = true;
+        calls.back()->next = &next;
+        support::submit_together(service_, calls, &error_);
+        for (auto &call : calls) {
+            call->wait();
+            EXPECT_EQ(call->status, WEIR_OK) << call->message;
+            EXPECT_EQ(call->n_ended, 3) << "all but one that has ended";
+        }
+        ASSERT_EQ(calls.back()->refused, WEIR_OK) << calls.back()->error.text;
+        next.wait();
+        EXPECT_EQ(next.tokens[0], expected);
+        EXPECT_EQ(next.usage.n_cached, n_computed);
+        next.release();
+        calls.clear();
+        stop();
+    }
+}
+
+} // namespace
