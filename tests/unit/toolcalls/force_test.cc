@@ -236,6 +236,23 @@ TEST_F(Force, DroppedTextKeepsItsLines)
         EXPECT_EQ(weir_test::parse(options(f), "a [ping()]", n).calls.size(), 0u) << n;
 }
 
+/* Raw text cannot be escaped: a value ends at the first end tag. */
+TEST_F(Force, AValueNeverHoldsItsEndTag)
+{
+    json_t *const tools = json_pack(
+        "[{s:{s:s,s:{s:s,s:{s:{s:s,s:i}}}}}]", "function", "name", "f", "parameters", "type",
+        "object", "properties", "text", "type", "string", "minLength", 1
+    );
+    weir_call_force f = force(weir_chat_format_find("qwen3_coder"));
+    f.tools = tools;
+    const grammar_ptr grammar = grammar_of(f);
+    const std::string before = "<tool_call>\n<function=f>\n<parameter=text>\n",
+                      after = "\n</parameter>\n</function>\n</tool_call>";
+    EXPECT_TRUE(matches(grammar.get(), before + "a </parameter" + after));
+    EXPECT_FALSE(matches(grammar.get(), before + "a </parameter> b" + after));
+    json_decref(tools);
+}
+
 TEST_F(Force, TextIsFreeUpToACall)
 {
     weir_call_force f = force(weir_chat_format_find("hermes"));
