@@ -474,8 +474,7 @@ bool weir_service_iterate(weir_service *service, bool is_last);
  * serial: next_serial when jobs were looked at last. */
 void weir_service_sleep(weir_service *service, int64_t serial);
 
-/* nested.c: an iteration within a step that waits for a block (weir_runner_run_others); user: the
- * service. */
+/* nested.c: an iteration within a step that waits (weir_runner_run_others). user: the service. */
 bool weir_service_iterate_nested(void *user);
 /* Keeps the items of a kind; n_left: how many others there were. Returns the number of items. */
 int32_t weir_service_keep_kind(

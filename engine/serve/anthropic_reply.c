@@ -7,7 +7,6 @@
 #include "engine/serve/anthropic_error.h"
 #include "engine/serve/kv_out.h"
 #include "engine/serve/sse.h"
-#include "engine/toolcalls/value.h"
 
 static weir_anthropic_answer *answer_of(const weir_generation *g) { return g->api_data; }
 
@@ -115,31 +114,13 @@ static void write_call_head(
     weir_json_key(json, "input");
 }
 
-/* Arguments that were cut are no JSON: they become the member "arguments" of the input. */
-static void write_input(weir_json_out *json, const char *arguments)
-{
-    const size_t n = strlen(arguments);
-    bool is_json = false;
-    char first = 0;
-    const weir_status status = weir_value_is_json(&is_json, &first, arguments, n);
-    if (status != WEIR_OK && json->status == WEIR_OK) json->status = status;
-    if (is_json && first == '{') {
-        weir_json_raw(json, arguments, n);
-        return;
-    }
-    weir_json_open(json, '{');
-    weir_json_key(json, "arguments");
-    weir_json_bytes(json, arguments, n);
-    weir_json_close(json, '}');
-}
-
 static void write_call(
     weir_json_out *json, const weir_generation *g, size_t i, const weir_tool_call *call
 )
 {
     weir_json_open(json, '{');
     write_call_head(json, g, i, call->id, call->name);
-    write_input(json, call->arguments);
+    weir_reply_input(json, call->arguments);
     weir_json_close(json, '}');
 }
 

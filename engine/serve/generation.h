@@ -164,6 +164,9 @@ typedef struct weir_call_id {
     char text[80];
 } weir_call_id;
 weir_call_id weir_generation_call_id(const weir_generation *g, size_t choice, size_t i);
+/* Writes the arguments of a call as an object. What is none, such as the beginning of one that was
+ * cut, becomes its only member, "arguments". */
+void weir_reply_input(weir_json_out *json, const char *arguments);
 /* The rest requires the lock. Members of the open object: tokens removed from the prompt and the
  * state that it continues, if any; times, in llama.cpp's form; the parts of `usage` that only this
  * server has. */

@@ -80,7 +80,7 @@ void weir_llama_props(weir_exchange *x)
         { "max_stop_strings", WEIR_STOP_STRINGS },
         { "max_prompts", WEIR_PROMPTS },
         { "max_logit_bias", WEIR_BIAS_ENTRIES },
-        { "kv_pages_total", facts->kv_pages },
+        { "kv_pages_total", facts->kv_pages.n },
         { "kv_page_bytes", facts->kv_page_bytes },
         { "kv_per_request", facts->kv_per_request },
         { "kv_per_key", facts->kv_per_key },

@@ -43,19 +43,6 @@ static void write_bytes(weir_json_out *json, const char *key, const weir_buffer 
     weir_json_bytes(json, text->data != NULL ? text->data : "", text->size);
 }
 
-/* Ollama's arguments are an object; what is none becomes its only member. */
-static void write_arguments(weir_json_out *json, const char *arguments)
-{
-    weir_json_key(json, "arguments");
-    if (arguments[0] == '{') {
-        weir_json_raw(json, arguments, strlen(arguments));
-        return;
-    }
-    weir_json_open(json, '{');
-    weir_json_put_string(json, "arguments", arguments);
-    weir_json_close(json, '}');
-}
-
 static void write_calls(weir_json_out *json, const weir_tool_call *calls, size_t n)
 {
     weir_json_key(json, "tool_calls");
@@ -67,7 +54,8 @@ static void write_calls(weir_json_out *json, const weir_tool_call *calls, size_t
         weir_json_open(json, '{');
         weir_json_put_integer(json, "index", (int64_t)i);
         weir_json_put_string(json, "name", calls[i].name);
-        write_arguments(json, calls[i].arguments);
+        weir_json_key(json, "arguments");
+        weir_reply_input(json, calls[i].arguments);
         weir_json_close(json, '}');
         weir_json_close(json, '}');
     }

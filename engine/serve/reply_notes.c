@@ -5,6 +5,7 @@
 #include "engine/serve/generation.h"
 #include "engine/serve/kv_out.h"
 #include "engine/serve/sse.h"
+#include "engine/toolcalls/value.h"
 
 weir_call_id weir_generation_call_id(const weir_generation *g, size_t choice, size_t i)
 {
@@ -13,6 +14,22 @@ weir_call_id weir_generation_call_id(const weir_generation *g, size_t choice, si
                       *const own = g->id + strlen(g->api->id_prefix);
     (void)snprintf(id.text, sizeof id.text, "%s%s_%zu_%zu", prefix, own, choice, i);
     return id;
+}
+
+void weir_reply_input(weir_json_out *json, const char *arguments)
+{
+    const size_t n = strlen(arguments);
+    bool is_json = false;
+    char first = 0;
+    const weir_status status = weir_value_is_json(&is_json, &first, arguments, n);
+    if (status != WEIR_OK && json->status == WEIR_OK) json->status = status;
+    if (is_json && first == '{') {
+        weir_json_raw(json, arguments, n);
+        return;
+    }
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "arguments", arguments);
+    weir_json_close(json, '}');
 }
 
 /* Writes what the answer continued, and whether that equals what its tokens give. */

@@ -19,7 +19,6 @@ static void check_warning(const char *warning)
 static void check_request(weir_openai_request *r, bool count)
 {
     char warning[WEIR_WARNING_BYTES] = "";
-    bool omits_thinking = false;
     weir_warning_unknown(warning, &r->unknown);
     check_warning(warning);
     WEIR_ASSERT(r->chat && r->n == 1 && !r->echo && !r->logprobs && r->state == NULL);

@@ -329,7 +329,7 @@ TEST(AnthropicRequest, ThinkingIsAVariableOfTheTemplate)
                       R"("thinking":{"type":"enabled","budget_tokens":1024,"display":"omitted"}})");
     ASSERT_TRUE(budget.is_ok) << budget.error.message;
     EXPECT_EQ(1024, budget.chat.thought_tokens);
-    EXPECT_TRUE(budget.chat.omits_thinking);
+    EXPECT_TRUE(budget.omits_thinking);
 }
 
 TEST(AnthropicRequest, OldThinkingIsClearedWhereThatIsAskedFor)
