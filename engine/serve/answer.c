@@ -67,14 +67,19 @@ static weir_status add_part(weir_answer *answer, weir_part_kind kind, size_t end
     return WEIR_OK;
 }
 
-/* Adds what one token produced. Of several kinds reasoning comes first and calls last. */
+/* Adds what one token produced. Of several kinds reasoning comes first and calls last, but for the
+ * call that was being written, which a stream may have begun to send. */
 static weir_status add_parts(weir_answer *answer)
 {
     size_t n_calls;
+    weir_partial_call ignored;
     if (!answer->has_parts) return WEIR_OK;
+    (void)weir_answer_calls(answer, &n_calls);
+    if (answer->in_call && answer->part_end[WEIR_PART_CALL] < n_calls)
+        WEIR_TRY(add_part(answer, WEIR_PART_CALL, answer->part_end[WEIR_PART_CALL] + 1));
+    answer->in_call = answer->parser != NULL && weir_chat_parser_partial(answer->parser, &ignored);
     WEIR_TRY(add_part(answer, WEIR_PART_REASONING, answer->reasoning.size));
     WEIR_TRY(add_part(answer, WEIR_PART_CONTENT, answer->content.size));
-    (void)weir_answer_calls(answer, &n_calls);
     while (answer->part_end[WEIR_PART_CALL] < n_calls)
         WEIR_TRY(add_part(answer, WEIR_PART_CALL, answer->part_end[WEIR_PART_CALL] + 1));
     return WEIR_OK;

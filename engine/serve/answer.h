@@ -40,6 +40,7 @@ typedef struct weir_answer {
     bool has_parts; /* the order of its parts is kept; content and reasoning are not taken then */
     weir_buffer parts; /* weir_answer_part each */
     size_t part_end[WEIR_PART_KINDS]; /* of the last part of each kind */
+    bool in_call; /* a call was being written after the last token */
     weir_finish finish; /* NONE while running */
     int64_t n_code_points; /* of the text so far, stop strings ignored */
     int32_t n_tokens, n_reasoning_tokens;

@@ -284,13 +284,14 @@ static weir_status begin_call(weir_buffer *out, weir_generation *g, const weir_p
     return end(&json);
 }
 
-/* What is new of the calls, each of which is a block. */
-static weir_status write_new_calls(weir_buffer *out, weir_generation *g)
+/* What is new of the calls, each of which is a block; or of the one that was begun. */
+static weir_status write_new_calls(weir_buffer *out, weir_generation *g, bool only_begun)
 {
     weir_answer *const answer = &g->answers[0];
     weir_partial_call call;
     bool is_complete = true;
-    while (is_complete && weir_answer_next_call(answer, &call, &is_complete)) {
+    while (is_complete && (answer->call_begun || !only_begun) &&
+           weir_answer_next_call(answer, &call, &is_complete)) {
         const size_t sent = answer->n_arguments_sent;
         const weir_buffer rest = { .data = (char *)(uintptr_t)(call.arguments + sent),
                                    .size = call.n - sent };
@@ -310,6 +311,7 @@ static weir_status write_new_calls(weir_buffer *out, weir_generation *g)
 static weir_status write_blocks(weir_buffer *out, weir_generation *g)
 {
     weir_answer *const answer = &g->answers[0];
+    WEIR_TRY(write_new_calls(out, g, true)); /* before the text behind it */
     if (answer->reasoning.size > 0) {
         WEIR_TRY(open_block(out, g, WEIR_ANTHROPIC_THINKING));
         if (!answer_of(g)->omits_thinking)
@@ -321,7 +323,7 @@ static weir_status write_blocks(weir_buffer *out, weir_generation *g)
         WEIR_TRY(write_delta(out, g, "text_delta", "text", &answer->content));
         weir_buffer_clear(&answer->content);
     }
-    return write_new_calls(out, g);
+    return write_new_calls(out, g, false);
 }
 
 static weir_status write_end(weir_buffer *out, weir_generation *g)

@@ -151,7 +151,7 @@ static weir_status begin_item(weir_buffer *out, weir_generation *g, const weir_r
 static weir_status send_item(weir_buffer *out, weir_generation *g, const weir_response_item *item)
 {
     const size_t sent = weir_responses_of(g)->sent;
-    if (sent == item->n) return WEIR_OK;
+    if (sent >= item->n) return WEIR_OK;
     weir_responses_of(g)->sent = item->n;
     return write_text(
         out, g, item, names_of(g, item->kind)->delta, "delta", item->text + sent, item->n - sent

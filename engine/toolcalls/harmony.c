@@ -255,9 +255,11 @@ static weir_status step_after_call(const outputs *o, bool *again)
     h->scanned += space;
     const found found = r.n > 0 ? end_tag_at(r, &tag) : PARTIAL;
     *again = found != PARTIAL;
-    if (found == ABSENT || o->parser->n_calls == WEIR_TOOL_CALLS) return fail(o);
+    /* A call that is sure may have been sent; text may follow it. */
+    const bool is_call = found != ABSENT || o->parser->options.is_sure;
+    if (!is_call || o->parser->n_calls == WEIR_TOOL_CALLS) return fail(o);
     if (found == PARTIAL && !o->is_last) return WEIR_OK;
-    if (found == PARTIAL) tag = r.n;
+    if (found != PRESENT) tag = found == PARTIAL ? r.n : 0;
     h->begin = h->scanned;
     end_message(h, tag);
     return keep_call(o->parser);

@@ -270,4 +270,28 @@ TEST_F(Answer, KeepsTheOrderOfItsParts)
     answer_ = {};
 }
 
+/* One push ends a call that a stream may have begun, and has text behind it. */
+TEST_F(Answer, TextBehindACallIsAPartBehindIt)
+{
+    static char text[] = "</function>\n</tool_call>Z";
+    weir_chat_parser_options options = {};
+    size_t n;
+    stop_.text[0] = text;
+    stop_.length[0] = sizeof text - 1;
+    stop_.count = 1;
+    options.format = weir_chat_format_find("qwen3_coder");
+    options.tools = tools_ = json_array();
+    options.is_sure = true;
+    options.start.state = WEIR_THINK_CONTENT;
+    ASSERT_EQ(WEIR_OK, weir_chat_parser_open(&answer_.parser, &options));
+    answer_.has_parts = true;
+    push_all("<tool_call>\n<function=f>\n<parameter=n>\n1\n</parameter>\n</function>\n"
+             "</tool_call>Well.");
+    ASSERT_EQ(WEIR_OK, weir_answer_finish(&answer_, WEIR_FINISH_STOP));
+    const weir_answer_part *const parts = weir_answer_parts(&answer_, &n);
+    ASSERT_EQ(2u, n);
+    EXPECT_EQ(WEIR_PART_CALL, parts[0].kind);
+    EXPECT_EQ(WEIR_PART_CONTENT, parts[1].kind);
+}
+
 } // namespace
