@@ -333,19 +333,22 @@ weir_status weir_anthropic_messages(
     return status;
 }
 
-/* Appends text to a message, a line between them. */
-static weir_status append(json_t *message, const json_t *text)
+/* Joins the contents of messages [begin, end) into the first one. */
+static weir_status join(json_t *messages, size_t begin, size_t end)
 {
-    const json_t *const content = json_object_get(message, "content");
-    weir_buffer both = { 0 };
-    weir_status status =
-        weir_buffer_add(&both, json_string_value(content), json_string_length(content));
-    if (status == WEIR_OK && both.size > 0) status = weir_buffer_text(&both, "\n\n");
-    if (status == WEIR_OK)
-        status = weir_buffer_add(&both, json_string_value(text), json_string_length(text));
-    if (status == WEIR_OK && json_object_set_new(message, "content", text_of(&both)) != 0)
+    weir_buffer text = { 0 };
+    weir_status status = WEIR_OK;
+    for (size_t i = begin; i < end && status == WEIR_OK; i++) {
+        const json_t *const content = json_object_get(json_array_get(messages, i), "content");
+        if (text.size > 0) status = weir_buffer_text(&text, "\n\n");
+        if (status == WEIR_OK)
+            status =
+                weir_buffer_add(&text, json_string_value(content), json_string_length(content));
+    }
+    if (status == WEIR_OK &&
+        json_object_set_new(json_array_get(messages, begin), "content", text_of(&text)) != 0)
         status = WEIR_ENOMEM;
-    weir_buffer_free(&both);
+    weir_buffer_free(&text);
     return status;
 }
 
@@ -361,22 +364,38 @@ bool weir_anthropic_has_late_system(const json_t *messages)
     return false;
 }
 
-weir_status weir_anthropic_fold_system(json_t *messages, bool joins)
+static bool is_role_at(const json_t *messages, size_t i, const char *role)
 {
-    for (size_t i = json_array_size(messages); i > 1; i--) {
-        json_t *const message = json_array_get(messages, i - 1), *const previous = json_array_get(
-                                                                     messages, i - 2
-                                                                 );
-        const char *const role = role_of(messages, i - 2);
-        if (strcmp(role_of(messages, i - 1), "system") != 0) continue;
-        if (strcmp(role, "system") == 0 || (joins && strcmp(role, "user") == 0)) {
-            WEIR_TRY(append(previous, json_object_get(message, "content")));
-            (void)json_array_remove(messages, i - 1);
-        } else if (json_object_set_new(message, "role", json_string("user")) != 0) {
+    return strcmp(role_of(messages, i), role) == 0;
+}
+
+/* Into another list, so that many messages take linear time. */
+static weir_status fold(json_t *folded, json_t *messages, bool joins)
+{
+    const size_t n = json_array_size(messages);
+    for (size_t begin = 0, end; begin < n; begin = end) {
+        json_t *const message = json_array_get(messages, begin);
+        const bool is_system = is_role_at(messages, begin, "system");
+        const bool takes = is_system || (joins && is_role_at(messages, begin, "user"));
+        for (end = begin + 1; takes && end < n && is_role_at(messages, end, "system");) end++;
+        if (end > begin + 1) WEIR_TRY(join(messages, begin, end));
+        if (is_system && begin > 0 &&
+            json_object_set_new(message, "role", json_string("user")) != 0)
             return WEIR_ENOMEM;
-        }
+        if (json_array_append(folded, message) != 0) return WEIR_ENOMEM;
     }
     return WEIR_OK;
+}
+
+weir_status weir_anthropic_fold_system(json_t *messages, bool joins)
+{
+    json_t *const folded = json_array();
+    weir_status status = folded != NULL ? fold(folded, messages, joins) : WEIR_ENOMEM;
+    if (status == WEIR_OK &&
+        (json_array_clear(messages) != 0 || json_array_extend(messages, folded) != 0))
+        status = WEIR_ENOMEM;
+    json_decref(folded);
+    return status;
 }
 
 void weir_anthropic_keep_thinking(json_t *messages, int64_t n)
