@@ -135,7 +135,11 @@ static weir_status whole(weir_buffer *out, weir_generation *g)
 
 static weir_status write_line(weir_buffer *out, weir_generation *g, bool is_last)
 {
+    const size_t begin = out->size;
     WEIR_TRY(write_object(out, g, is_last));
+    /* Arguments are as the model wrote them; between values of JSON a space will do. */
+    for (size_t i = begin; i < out->size; i++)
+        if (out->data[i] == '\n' || out->data[i] == '\r') out->data[i] = ' ';
     weir_buffer_clear(&g->answers[0].content);
     weir_buffer_clear(&g->answers[0].reasoning);
     return weir_buffer_text(out, "\n");
