@@ -132,13 +132,13 @@ static weir_status place_prompt_logprobs(weir_generation *g, weir_prompt *prompt
 {
     weir_logprob_list placed = { .width = prompt->logprobs.width };
     const weir_logprob_list *from = &prompt->logprobs;
-    const size_t missing = prompt->ids.count > from->count ? prompt->ids.count - from->count : 0;
+    const size_t missing = prompt->ids.count > from->count ? 1 : 0; /* a timeout cuts the end */
     int64_t offset = 0;
     weir_status status = WEIR_OK;
     weir_detokenizer bytes = { 0 };
     weir_buffer text = { 0 };
     for (size_t i = 0; i < prompt->ids.count && status == WEIR_OK; i++) {
-        const bool known = i >= missing && i > 0;
+        const bool known = i > 0 && i - missing < from->count;
         status = weir_logprob_list_add(
             &placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
             known ? from->top + (i - missing) * from->width : NULL,
