@@ -74,6 +74,7 @@ typedef struct weir_usage {
      * the answer may have other bits than a cold one. NULL: the same. Valid as long as the
      * service. */
     const char *numerics;
+    bool is_cut; /* from before the job ended: rows, bytes, banks and times are not known */
 } weir_usage;
 
 typedef struct weir_event {

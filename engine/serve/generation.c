@@ -84,6 +84,7 @@ weir_status weir_prompt_end_late(weir_generation *g, weir_prompt *prompt)
     weir_answer *const answers = g->answers + (size_t)(prompt - g->prompts) * (size_t)g->request.n;
     weir_status status = WEIR_OK;
     prompt->usage.n_answer = 0;
+    prompt->usage.is_cut = prompt->admitted;
     for (int32_t i = 0; i < g->request.n; i++) {
         prompt->usage.n_answer += answers[i].n_tokens;
         if (answers[i].finish == WEIR_FINISH_NONE && status == WEIR_OK)
@@ -345,6 +346,7 @@ weir_usage weir_generation_usage(const weir_generation *g)
         sum.reuse = u->reuse;
         if (u->numerics != NULL) sum.numerics = u->numerics;
         sum.n_answer += u->n_answer;
+        sum.is_cut = sum.is_cut || u->is_cut;
         sum.n_drafted += u->n_drafted;
         sum.n_accepted += u->n_accepted;
         sum.n_rows += u->n_rows;

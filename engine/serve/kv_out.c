@@ -39,9 +39,11 @@ void weir_usage_kv_write(
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
     weir_json_put_string(json, "format", facts->kv_format);
-    weir_json_put_integer(json, "bytes", usage->kv_bytes);
-    weir_json_put_integer(json, "rows", usage->n_rows);
-    if (has_policy || has_banks) {
+    if (!usage->is_cut) {
+        weir_json_put_integer(json, "bytes", usage->kv_bytes);
+        weir_json_put_integer(json, "rows", usage->n_rows);
+    }
+    if (!usage->is_cut && (has_policy || has_banks)) {
         weir_json_put_integer(json, "live", usage->n_rows);
         weir_json_put_integer(json, "evicted", usage->n_evicted);
     }

@@ -79,6 +79,7 @@ static void write_times(weir_json_out *json, const char *prefix, int64_t n, int6
 void weir_reply_timings(weir_json_out *json, const weir_generation *g)
 {
     const weir_usage usage = weir_generation_usage(g);
+    if (usage.is_cut) return;
     weir_json_key(json, "timings");
     weir_json_open(json, '{');
     weir_json_put_integer(json, "cache_n", usage.n_cached);
