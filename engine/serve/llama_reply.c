@@ -87,13 +87,16 @@ static weir_status write_prompt(weir_json_out *json, const weir_generation *g, s
         return WEIR_OK;
     }
     weir_buffer text = { 0 };
+    weir_ids ids = { 0 };
     weir_status status = WEIR_OK;
-    for (size_t i = 0; i < json_array_size(prompt) && status == WEIR_OK; i++) {
-        const int32_t id = (int32_t)json_integer_value(json_array_get(prompt, i));
-        status =
-            weir_tokenizer_decode(g->exchange->server->options.tokenizer, &text, &id, 1, false);
-    }
+    for (size_t i = 0; i < json_array_size(prompt) && status == WEIR_OK; i++)
+        status = weir_ids_add(&ids, (int32_t)json_integer_value(json_array_get(prompt, i)));
+    if (status == WEIR_OK)
+        status = weir_tokenizer_decode(
+            g->exchange->server->options.tokenizer, &text, ids.data, ids.count, false
+        );
     weir_json_bytes(json, text.data != NULL ? text.data : "", text.size);
+    weir_ids_free(&ids);
     weir_buffer_free(&text);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "engine/serve/json_in.h"
 #include "engine/serve/off_fields.h"
@@ -105,11 +106,18 @@ static weir_status copy_renamed(
     return copy(out, "n", root, "n_cmpl", error);
 }
 
-static weir_status copy_seed(json_t *out, const json_t *root, weir_api_error *error)
+/* Without the field the request gets the server's, which may be fixed. */
+static weir_status copy_seed(
+    json_t *out, const json_t *root, const weir_request_limits *limits, weir_api_error *error
+)
 {
     int64_t seed = RANDOM_SEED;
     WEIR_TRY(weir_field_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error));
-    if (seed == RANDOM_SEED || seed == random_seed_32) return WEIR_OK;
+    if (seed == RANDOM_SEED || seed == random_seed_32) {
+        if (!limits->has_seed || weir_field(root, "seed") == NULL) return WEIR_OK;
+        if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+            return weir_api_fail(error, 500, NULL, NULL, "no random numbers");
+    }
     return put(out, "seed", json_integer(seed), error);
 }
 
@@ -160,7 +168,7 @@ static weir_status translate(
     if (prompt != NULL) WEIR_TRY(put(out, "prompt", json_incref(prompt), error));
     WEIR_TRY(copy_same(out, root, error));
     WEIR_TRY(copy_renamed(out, root, limits, error));
-    WEIR_TRY(copy_seed(out, root, error));
+    WEIR_TRY(copy_seed(out, root, limits, error));
     WEIR_TRY(copy_form(out, root, error));
     return copy_bias(out, root, error);
 }
@@ -179,6 +187,8 @@ static weir_status read_own(
     if (out->n_predict < 0) out->n_predict = -1; /* -2: until the window is full */
     WEIR_TRY(weir_field_integer(root, "n_probs", 0, MOST_PROBS, &n_probs, error));
     WEIR_TRY(weir_field_integer(root, "id_slot", -1, limits->n_slots - 1, &slot, error));
+    if (slot >= 0 && weir_field(root, "cache_salt") != NULL) /* /slots has no salt to find it by */
+        return weir_api_bad(error, "id_slot", "id_slot and cache_salt exclude each other");
     WEIR_TRY(weir_field_bool(root, "return_tokens", &out->return_tokens, error));
     WEIR_TRY(weir_field_bool(root, "timings_per_token", &out->timings_per_token, error));
     out->n_probs = (int32_t)n_probs;

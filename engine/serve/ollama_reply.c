@@ -43,13 +43,16 @@ static void write_bytes(weir_json_out *json, const char *key, const weir_buffer 
     weir_json_bytes(json, text->data != NULL ? text->data : "", text->size);
 }
 
-static void write_calls(weir_json_out *json, const weir_tool_call *calls, size_t n)
+static void write_calls(
+    weir_json_out *json, const weir_generation *g, const weir_tool_call *calls, size_t n
+)
 {
     weir_json_key(json, "tool_calls");
     weir_json_open(json, '[');
     for (size_t i = 0; i < n; i++) {
         weir_json_open(json, '{');
-        if (calls[i].id != NULL) weir_json_put_string(json, "id", calls[i].id);
+        const weir_call_id own = weir_generation_call_id(g, 0, i); /* what is remembered */
+        weir_json_put_string(json, "id", calls[i].id != NULL ? calls[i].id : own.text);
         weir_json_key(json, "function");
         weir_json_open(json, '{');
         weir_json_put_integer(json, "index", (int64_t)i);
@@ -76,7 +79,7 @@ static void write_text(weir_json_out *json, const weir_generation *g, bool with_
     }
     write_bytes(json, generates ? "response" : "content", &answer->content);
     if (answer->reasoning.size > 0) write_bytes(json, "thinking", &answer->reasoning);
-    if (with_calls && !generates && n_calls > 0) write_calls(json, calls, n_calls);
+    if (with_calls && !generates && n_calls > 0) write_calls(json, g, calls, n_calls);
     if (!generates) weir_json_close(json, '}');
 }
 

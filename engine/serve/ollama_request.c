@@ -272,6 +272,8 @@ static weir_status add_message(
 /* /api/generate: a chat of one message, or with `raw` the prompt as it is. */
 static weir_status copy_prompt(json_t *out, const json_t *root, bool raw, weir_api_error *error)
 {
+    if (raw && !json_is_string(weir_field(root, "prompt"))) /* a list would be several prompts */
+        return weir_api_bad(error, "prompt", "prompt must be a string");
     if (raw) return copy(out, "prompt", root, "prompt", error);
     json_t *const list = json_array();
     WEIR_TRY(put(out, "messages", list, error));
@@ -313,6 +315,9 @@ static weir_status translate_generate(
     WEIR_TRY(weir_field_bool(root, "raw", raw, error));
     if (*raw && !is_empty(weir_field(root, "system")))
         return weir_api_bad(error, "system", "system needs a chat template, which raw leaves out");
+    const json_t *const think = weir_field(root, "think");
+    if (*raw && think != NULL && !json_is_false(think))
+        return weir_api_bad(error, "think", "think needs a chat template, which raw leaves out");
     if (!*raw) WEIR_TRY(translate_chat(out, root, error));
     return copy_prompt(out, root, *raw, error);
 }

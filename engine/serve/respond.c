@@ -113,7 +113,8 @@ static void add_browser(head *h, const weir_exchange *x)
     if (x->status == 204)
         add(h,
             "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"
-            "Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
+            "Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id, "
+            "anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access\r\n"
             "Access-Control-Max-Age: 600\r\n");
     else
         add(h, "Access-Control-Expose-Headers: x-request-id, x-weir-warning, x-weir-kv-format, "

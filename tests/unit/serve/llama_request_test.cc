@@ -31,6 +31,8 @@ const Row llama_rows[] = {
     { R"(,"id_slot":4)", 400, "id_slot" },
     { R"(,"id_slot":-2)", 400, "id_slot" },
     { R"(,"id_slot":3)", 200, nullptr },
+    { R"(,"id_slot":3,"cache_salt":"s")", 400, "id_slot" },
+    { R"(,"id_slot":-1,"cache_salt":"s")", 200, nullptr },
     { R"(,"n_probs":20)", 200, nullptr },
     { R"(,"n_probs":21)", 400, "n_probs" },
     { R"(,"n_keep":-1,"n_discard":5)", 200, nullptr },

@@ -127,6 +127,18 @@ TEST_F(Llama, OnlyThePromptIsComputedForZeroTokens)
     EXPECT_EQ(text(json_array_get(list, 1), "prompt"), "b");
 }
 
+TEST_F(Llama, ThePromptOfIdsIsTheirText)
+{
+    open({ 2, 4096, 0, 0 });
+    const std::string wanted = "a \U000103A0 b"; /* of several tokens, none of which is UTF-8 */
+    const json_t *const t = body_of(ask("/tokenize", "{\"content\":\"" + wanted + "\"}"));
+    char *const ids = json_dumps(json_object_get(t, "tokens"), 0);
+    const json_t *const r =
+        body_of(ask("/completion", std::string(R"({"n_predict":1,"prompt":)") + ids + "}"));
+    weir_memory_give(ids);
+    EXPECT_EQ(text(r, "prompt"), wanted);
+}
+
 TEST_F(Llama, PropsTellDefaultsAndLimits)
 {
     open({ 3, 4096, 0, 0 });
@@ -192,6 +204,7 @@ TEST_F(Llama, ASlotIsThatOfItsKey)
     const char *const keys[] = { "one", "two" };
     options.keys = keys;
     options.n_keys = 2;
+    options.sessions = sessions_ = weir_fake_sessions_open();
     open({ 2, 4096, 0, 0 }, options);
     const auto as = [&](const char *key, const std::string &path, const std::string &body) {
         return request(
@@ -202,6 +215,11 @@ TEST_F(Llama, ASlotIsThatOfItsKey)
         );
     };
     (void)body_of(as("one", "/completion", R"({"prompt":"a b c","n_predict":1,"id_slot":0})"));
+    const std::string file = R"({"filename":"a"})";
+    EXPECT_EQ(as("two", "/slots/0?action=save", file).find("HTTP/1.1 409"), 0u);
+    EXPECT_EQ(as("one", "/slots/0?action=save", file).find("HTTP/1.1 200"), 0u);
+    EXPECT_EQ(as("two", "/slots/0?action=restore", file).find("HTTP/1.1 404"), 0u);
+    EXPECT_EQ(as("one", "/slots/0?action=restore", file).find("HTTP/1.1 200"), 0u);
     EXPECT_EQ(number(body_of(as("two", "/slots/0?action=erase", "{}")), "n_erased"), 0);
     EXPECT_GT(number(body_of(as("one", "/slots/0?action=erase", "{}")), "n_erased"), 0);
 }

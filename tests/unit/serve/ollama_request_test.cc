@@ -90,6 +90,22 @@ TEST(Ollama, BecomesAChat)
     weir_openai_request_free(&ollama.request);
 }
 
+/* One text; without a template nothing reasons. */
+TEST(Ollama, RawPrompts)
+{
+    weir_ollama_request ollama = {};
+    weir_api_error error = {};
+    const weir_request_limits l = limits();
+    for (const char *const rest : { R"(["a","b"])", "[1,2]", R"("a","think":true)" }) {
+        const std::string begin = R"({"model":"m","raw":true,"prompt":)";
+        json_t *const root = parse(begin + rest + "}");
+        const weir_body body = WEIR_BODY_OLLAMA_GENERATE;
+        EXPECT_EQ(WEIR_EINVAL, weir_ollama_request_read(&ollama, root, body, true, &l, &error))
+            << rest;
+        json_decref(root);
+    }
+}
+
 /* Calls and their answers, as its client sends them back. */
 TEST(Ollama, ToolsInMessages)
 {
