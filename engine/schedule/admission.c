@@ -142,6 +142,32 @@ weir_status weir_job_check_memory(weir_job *job, weir_error *error)
     );
 }
 
+static candidate resumed_of(const choice *c)
+{
+    return (candidate){ .job = c->job,
+                        .tokens = c->sequence->tokens,
+                        .n_tokens = c->sequence->n_tokens,
+                        .rows = weir_min_i32(c->sequence->n_tokens, c->job->row_peak),
+                        .more = WEIR_PAGE_TOKENS };
+}
+
+bool weir_choice_may_fork(const choice *c, int64_t n_rows)
+{
+    weir_service *const service = c->job->service;
+    int64_t n =
+        weir_kv_store_tables_of(service->store, (n_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    bool any = false;
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const other = service->slots[i].owner;
+        if (other == NULL || !other->is_stalled || !weir_choice_is_before(other, c)) continue;
+        const candidate of = resumed_of(other);
+        n += pages_of(service, &of, 0).tables;
+        any = true;
+    }
+    return !any || n <= unclaimed_pages(service).tables ||
+           (weir_service_release_ended(service, true) && n <= unclaimed_pages(service).tables);
+}
+
 void weir_service_resume_stalled(weir_service *service)
 {
     for (;;) {
@@ -152,14 +178,7 @@ void weir_service_resume_stalled(weir_service *service)
                 first = c;
         }
         if (first == NULL || weir_pruner_uses(service->pruner, first->sequence->policy_run)) return;
-        const weir_kv_sequence *const sequence = first->sequence;
-        const candidate resumed = {
-            .job = first->job,
-            .tokens = sequence->tokens,
-            .n_tokens = sequence->n_tokens,
-            .rows = weir_min_i32(sequence->n_tokens, first->job->row_peak),
-            .more = WEIR_PAGE_TOKENS,
-        };
+        const candidate resumed = resumed_of(first);
         if (!has_room(service, &resumed)) return;
         first->is_stalled = false;
         weir_choice_reuse(first);

@@ -397,6 +397,9 @@ void weir_service_admit(weir_service *service);
 void weir_service_end_over(weir_service *service);
 /* In order, while all their rows and one more page fit. */
 void weir_service_resume_stalled(weir_service *service);
+/* True if the table of a fork with n_rows leaves what those that stall before it in order wait
+ * for. */
+bool weir_choice_may_fork(const choice *c, int64_t n_rows);
 /* Starts the choices whose state has been read. */
 void weir_service_start_read(weir_service *service);
 /* Free pages, including those of cached sequences that can be dropped. */

@@ -72,9 +72,9 @@ bool weir_service_iterate(weir_service *service, bool is_last)
     weir_service_set_pace(service);
     end_moves(service);
     const bool has_released = weir_service_release_ended(service, false);
-    if (has_released) weir_service_finish_ended(service);
     run_calls(service);
     weir_service_admit(service);
+    weir_service_finish_ended(service); /* of calls, jobs that start and failed steps, too */
     weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
     /* Cancelled jobs are gone, whether or not a step follows. */
     if (service->has_news) weir_service_publish(service);

@@ -65,6 +65,21 @@ static void advance(choice *c, const sampled *sampled)
         c->sequence->tokens[c->sequence->n_tokens++] = token;
 }
 
+/* Returns false, and has the tokens only, without memory for its table. */
+static bool fork_choice(choice *c, const choice *first)
+{
+    weir_kv_sequence *const to = c->sequence;
+    const weir_kv_sequence *const from = first->sequence;
+    if (weir_choice_may_fork(c, from->table.n_rows) &&
+        (weir_kv_sequence_fork(to, from) == WEIR_OK ||
+         (weir_service_release_ended(c->job->service, true) &&
+          weir_kv_sequence_fork(to, from) == WEIR_OK)))
+        return true;
+    memcpy(to->tokens, from->tokens, (size_t)from->n_tokens * sizeof *to->tokens);
+    to->n_tokens = from->n_tokens;
+    return false;
+}
+
 /* The prompt is computed: the other choices of the job fork it. */
 static void prompt_is_done(weir_service *service, choice *first, const float *row)
 {
@@ -78,8 +93,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         if (!c->is_waiting || c->is_ended) continue;
         c->is_waiting = false;
         /* Without memory for its table it continues like a preempted one. */
-        if (weir_kv_sequence_fork(c->sequence, first->sequence) != WEIR_OK)
-            c->is_stalled = c->is_again = true;
+        if (!fork_choice(c, first)) c->is_stalled = c->is_again = true;
         c->n_evicted_before = first->n_evicted_before;
         c->banks_before = first->banks_before;
         if (job->request.max_tokens == 0) {
@@ -166,7 +180,8 @@ static weir_status run_works(
 void weir_job_fail_in_step(weir_job *job, int32_t n_items, weir_status status, const char *message)
 {
     weir_service *const service = job->service;
-    for (int32_t k = 0; k < job->request.n_choices; k++) job->choices[k].is_torn = true;
+    for (int32_t k = 0; k < job->request.n_choices; k++)
+        job->choices[k].is_torn = !job->choices[k].is_ended; /* those may still have slots */
     for (int32_t k = 0; k < n_items; k++) {
         if (service->step.choices[k] != NULL && service->step.choices[k]->job == job)
             service->step.choices[k] = NULL;

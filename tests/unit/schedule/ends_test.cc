@@ -1,4 +1,6 @@
 /* Sequences that begin and end at the same time, which takes several steps. */
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "engine/engine_parts.h"
@@ -121,6 +123,8 @@ struct Ended : Call {
         Ended *const self = static_cast<Ended *>(static_cast<Call *>(user));
         if (event->type == WEIR_EVENT_TOKEN) self->service->pace.least = 1;
         if (event->type == WEIR_EVENT_DONE) self->n_ended = self->service->n_ended;
+        if (event->type == WEIR_EVENT_DONE && self->post != nullptr)
+            weir_service_post_call(self->service, self->post);
         if (event->type == WEIR_EVENT_DONE && self->next != nullptr)
             self->refused = self->next->submit(self->service, &self->error);
         return Call::on_event(user, event);
@@ -128,6 +132,7 @@ struct Ended : Call {
     weir_service *service;
     int32_t n_ended = -1;
     Call *next = nullptr; /* is submitted then */
+    service_call *post = nullptr; /* then, too */
     weir_status refused = WEIR_OK;
     weir_error error = {};
 };
@@ -170,6 +175,32 @@ TEST_F(Ends, AnswersThatEndTogetherLeaveOneAfterTheOther)
         calls.clear();
         stop();
     }
+}
+
+/* A call releases all of them; no step follows in which their jobs could end. */
+TEST_F(Ends, JobsThatACallReleasesEnd)
+{
+    open("qwen3", 4);
+    service_call nothing = {};
+    nothing.run = [](weir_service *, void *) {};
+    std::vector<std::unique_ptr<Ended>> calls;
+    for (int i = 0; i < 4; i++) {
+        answer(*cached(prompt(3 + i, 300), 1));
+        calls.push_back(std::make_unique<Ended>(prompt(3 + i, 300), service_));
+    }
+    set_pace(int64_t{ 1 } << 30);
+    calls.back()->post = &nothing;
+    support::submit_together(service_, calls, &error_);
+    for (auto &call : calls) call->wait(); /* not released: the service must not need that */
+    weir_service_stats stats = {};
+    for (int i = 0; i < 2000; i++) {
+        weir_service_stats_of(service_, &stats);
+        if (stats.running == 0) break;
+        usleep(1000);
+    }
+    EXPECT_EQ(stats.running, 0);
+    calls.clear();
+    stop();
 }
 
 } // namespace
