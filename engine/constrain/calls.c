@@ -176,10 +176,7 @@ static weir_status read_style(calls *c)
     return malformed(c, "tags");
 }
 
-static const weir_schema_style *style_of(const calls *c)
-{
-    return c->style.python || c->style.key != NULL ? &c->style : NULL;
-}
+static bool is_json(const calls *c) { return !c->style.python && c->style.key == NULL; }
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 
@@ -200,10 +197,9 @@ static void roll_back(weir_rules *rules, rules_mark mark)
 static weir_status open_any(calls *c, uint32_t *rule)
 {
     static const char object[] = "{\"type\":\"object\"}";
-    const weir_schema_style *const style = style_of(c);
     weir_schema *schema;
-    WEIR_TRY(weir_schema_open(&schema, &c->inner, object, sizeof object - 1, style, rule));
-    if (style == NULL) return WEIR_OK;
+    WEIR_TRY(weir_schema_open(&schema, &c->inner, object, sizeof object - 1, &c->style, rule));
+    if (is_json(c)) return WEIR_OK;
     *rule = weir_rules_add(c->rules);
     const uint32_t start = weir_schema_any_arguments(schema, weir_nfa_accept(c->nfa));
     if (c->nfa->status == WEIR_OK) c->rules->rules[*rule].start = start;
@@ -223,7 +219,7 @@ static weir_status read_arguments(calls *c, const weir_tree *tool, uint32_t *rul
     WEIR_TRY(get_text(c, &name, tool, "name"));
     const weir_status status = weir_schema_open(
         &schema, &c->inner, parameters != NULL ? parameters->raw : none,
-        parameters != NULL ? parameters->raw_length : sizeof none - 1, style_of(c), rule
+        parameters != NULL ? parameters->raw_length : sizeof none - 1, &c->style, rule
     );
     if (schema != NULL) {
         const size_t n = name == NULL ? 0 : name->length;

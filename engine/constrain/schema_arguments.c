@@ -230,9 +230,25 @@ static void check(weir_schema *s, const weir_schema_leaf *leaf)
                 );
 }
 
+/* Only objects, whatever else the schema allows: nothing else is read as a call. */
+static uint32_t json_arguments(weir_schema *s, const weir_schema_leaf *leaf)
+{
+    const uint32_t end = weir_nfa_accept(s->nfa);
+    uint32_t out = 0;
+    size_t n = 0;
+    const weir_tree *const values = weir_schema_enum(leaf, &n);
+    if (values == NULL && (weir_schema_types(leaf) & WEIR_TYPE_OBJECT) != 0)
+        return weir_schema_build_types(s, leaf, WEIR_TYPE_OBJECT, end);
+    for (size_t i = 0; values != NULL && i < n && s->status == WEIR_OK; i++)
+        if (values[i].kind == WEIR_TREE_OBJECT && weir_schema_fits(s, &values[i], leaf))
+            out = weir_nfa_split(s->nfa, out, weir_schema_literal(s, &values[i], end));
+    return out;
+}
+
 uint32_t weir_schema_arguments(weir_schema *s, const weir_schema_leaf *leaf)
 {
     weir_schema_member *members = NULL;
+    if (!s->style->python && s->style->key == NULL) return json_arguments(s, leaf);
     check(s, leaf);
     if ((weir_schema_types(leaf) & WEIR_TYPE_OBJECT) == 0 || s->status != WEIR_OK) return 0;
     uint32_t n = weir_schema_members(s, leaf, &members);

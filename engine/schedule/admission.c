@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
+#include "engine/schedule/queue.h"
 #include "engine/schedule/tiers.h"
 #include "kernels/abi/minmax.h"
 

@@ -3,7 +3,7 @@
  * not fit, with no more rows together than it has (docs/decisions/0047-backfilling.md). */
 #include <string.h>
 
-#include "engine/schedule/job.h"
+#include "engine/schedule/queue.h"
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 weir_queue weir_queue_look(weir_service *service)

@@ -59,19 +59,21 @@ static weir_status accept(choice *c, int32_t token, weir_error *error)
     return weir_error_set(error, WEIR_EINVAL, "no token goes on with an answer of the grammar");
 }
 
-/* Allows only the token that ends reasoning, if its limit is reached. */
-static bool limit_thought(
-    const choice *c, weir_sample_limits *limits, weir_sampler_scratch *scratch
-)
+/* Allows only the token that ends reasoning, if its limit is reached. Where the grammar does not
+ * allow it, the reasoning has ended: its tag was spelled out. */
+static void limit_thought(choice *c, weir_sample_limits *limits, weir_sampler_scratch *scratch)
 {
     const weir_thought_limit *const thought = &c->job->request.thought;
     const size_t words = ((size_t)c->job->service->facts->n_vocab + 63) / 64;
-    if (!thought->is_limited || !c->in_thought || c->n_thought < thought->n_tokens) return false;
+    if (!thought->is_limited || !c->in_thought || c->n_thought < thought->n_tokens) return;
     uint64_t *const mask = weir_sampler_scratch_mask(scratch);
+    if (limits->allowed != NULL && (mask[thought->end / 64] >> (thought->end % 64) & 1) == 0) {
+        c->in_thought = false;
+        return;
+    }
     memset(mask, 0, words * sizeof *mask);
     mask[thought->end / 64] |= (uint64_t)1 << (thought->end % 64);
     limits->allowed = mask;
-    return true;
 }
 
 /* n_answer: tokens of the answer before it. */
@@ -97,10 +99,9 @@ void weir_choice_sample(
     const size_t n_valid = (size_t)service->facts->n_valid_vocab;
     weir_sample_limits limits = { .banned = service->banned,
                                   .n_banned = bans_stops(c, n_answer) ? service->n_stop_ids : 0 };
-    out->status = WEIR_OK;
-    if (!limit_thought(c, &limits, scratch))
-        out->status = limit_to_grammar(c, &limits, scratch, &out->error);
+    out->status = limit_to_grammar(c, &limits, scratch, &out->error);
     if (out->status != WEIR_OK) return;
+    limit_thought(c, &limits, scratch);
     out->token = weir_sample(
         row, (size_t)service->facts->n_vocab, n_valid, &request->sampling, &c->history, &limits,
         (uint32_t)c->index, (uint64_t)n_answer, scratch

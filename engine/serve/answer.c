@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "engine/toolcalls/value.h"
+
 void weir_answer_free(weir_answer *answer)
 {
     weir_buffer_free(&answer->stop.held);
@@ -156,9 +158,21 @@ weir_status weir_answer_finish(weir_answer *answer, weir_finish finish)
     return add_parts(answer);
 }
 
+bool weir_answer_stopped_in_call(const weir_answer *answer)
+{
+    size_t n;
+    bool is_json = false;
+    char first;
+    const weir_tool_call *const calls = weir_answer_calls(answer, &n);
+    if (!answer->stop.matched || n == 0) return false;
+    const char *const last = calls[n - 1].arguments;
+    return weir_value_is_json(&is_json, &first, last, strlen(last)) != WEIR_OK || !is_json;
+}
+
 const char *weir_answer_reason(const weir_answer *answer)
 {
-    if (answer->finish == WEIR_FINISH_STOP && has_calls(answer)) return "tool_calls";
+    const bool is_call = has_calls(answer) && !weir_answer_stopped_in_call(answer);
+    if (answer->finish == WEIR_FINISH_STOP && is_call) return "tool_calls";
     return answer->finish == WEIR_FINISH_LENGTH    ? "length"
            : answer->finish == WEIR_FINISH_TIMEOUT ? "timeout"
                                                    : "stop";

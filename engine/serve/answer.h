@@ -60,6 +60,8 @@ weir_answer_token(weir_answer *answer, const weir_event *event, bool *go_on);
 WEIR_MUST_CHECK weir_status weir_answer_finish(weir_answer *answer, weir_finish finish);
 /* Returns "stop", "length" or "tool_calls". */
 const char *weir_answer_reason(const weir_answer *answer);
+/* True if a stop string ended it within a call, whose arguments are then a beginning. */
+bool weir_answer_stopped_in_call(const weir_answer *answer);
 /* The calls so far. */
 const weir_tool_call *weir_answer_calls(const weir_answer *answer, size_t *n);
 /* The parts so far, in their order. The last one may grow. */

@@ -23,7 +23,8 @@ static const char *stop_reason(const weir_generation *g)
     const weir_answer *const answer = &g->answers[0];
     size_t n_calls;
     (void)weir_answer_calls(answer, &n_calls);
-    if (answer->stop.matched && n_calls == 0) return "stop_sequence";
+    if (answer->stop.matched && (n_calls == 0 || weir_answer_stopped_in_call(answer)))
+        return "stop_sequence";
     if (answer->finish == WEIR_FINISH_LENGTH)
         return answer->n_tokens < g->request.max_tokens ? "model_context_window_exceeded"
                                                         : "max_tokens";

@@ -11,8 +11,12 @@ static void set_texts(
     weir_openai_request *request, json_t *texts, const weir_request_limits *limits
 )
 {
-    *request = (weir_openai_request
-    ){ .n = 1, .embeds = true, .sampling = limits->sampling, .prompt = texts, .root = texts };
+    *request = (weir_openai_request){ .n = 1,
+                                      .embeds = true,
+                                      .thought_tokens = -1,
+                                      .sampling = limits->sampling,
+                                      .prompt = texts,
+                                      .root = texts };
     request->sampling.bias = NULL;
     request->sampling.n_bias = 0;
 }

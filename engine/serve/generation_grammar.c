@@ -142,7 +142,10 @@ static weir_status limit_thought(weir_generation *g, weir_api_error *error)
                                      .n_tokens = (int32_t)g->request.thought_tokens };
     if (thought->is_open) thought->end = find_tag(g, weir_reasoning_end_tag(start.tags));
     for (int i = 0; start.state == WEIR_THINK_MAYBE && weir_reasoning_tag(i) != NULL; i++) {
-        thought->begin = find_tag(g, weir_reasoning_tag(i));
+        const char *const open = weir_reasoning_tag(i); /* its first token, as in force.c */
+        thought->begin = weir_tokenizer_find(
+            g->exchange->server->options.tokenizer, open, strcspn(open, ">]") + 1
+        );
         thought->end = find_tag(g, weir_reasoning_end_tag(i));
         if (thought->begin >= 0) break;
     }

@@ -169,8 +169,10 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
 static weir_status make_answers(weir_generation *g)
 {
     const weir_server *const server = g->exchange->server;
+    const bool some = g->holds_calls && g->request.callable != NULL;
     const weir_chat_parser_options options = { .format = server->format,
-                                               .tools = g->request.tools,
+                                               .tools =
+                                                   some ? g->request.callable : g->request.tools,
                                                .one_call = g->request.one_call,
                                                .is_sure = g->holds_calls,
                                                .only_calls =

@@ -69,7 +69,11 @@ static weir_token_bytes token_bytes(const weir_tokenizer *tokenizer, int32_t id,
     weir_token_bytes token;
     bool is_control = false;
     token.bytes = weir_tokenizer_token_bytes(tokenizer, id, &token.length, &is_control);
-    if (!is_control || token.length == 0) return token;
+    if (token.length == 0) return token;
+    /* The token of the byte FF alone would pass for the mark before a control token. */
+    if (!is_control && memchr(token.bytes, 0xFF, token.length) != NULL)
+        return (weir_token_bytes){ .bytes = token.bytes };
+    if (!is_control) return token;
     if (*at == NULL) return (weir_token_bytes){ NULL, token.length + 1 };
     **at = (char)0xFF;
     memcpy(*at + 1, token.bytes, token.length);

@@ -125,7 +125,8 @@ static bool is_whole_call(const weir_response_item *item)
 /* Only what was being written when the answer was cut is incomplete. */
 static const char *status_of(const weir_generation *g, const weir_response_item *item, bool whole)
 {
-    const bool is_cut = g->failure.status != 0 || reason_of(g) != NULL;
+    const bool is_cut = g->failure.status != 0 || reason_of(g) != NULL ||
+                        weir_answer_stopped_in_call(&g->answers[0]);
     const bool is_last = item->index + 1 == weir_response_items(g);
     if (!whole) return "in_progress";
     if (!is_cut || !is_last) return "completed";

@@ -75,7 +75,9 @@ static outcome step_text(weir_call_block *block, input in, const weir_format_ste
     const size_t left = in.n - block->at;
     const bool is_cut = in.is_last && left < strlen(step->text) &&
                         (left == 0 || memcmp(in.text + block->at, step->text, left) == 0);
-    return is_cut && block->has_calls && block->draft.name.size == 0 ? STOP : FAIL;
+    if (!is_cut || !block->has_calls || block->draft.name.size > 0) return FAIL;
+    block->at = block->scanned = in.n; /* the beginning of the tag is markup, too */
+    return STOP;
 }
 
 static outcome step_if(weir_call_block *block, input in, const weir_format_step *step)
@@ -236,7 +238,11 @@ const weir_buffer *weir_call_block_arguments(const weir_call_block *block)
                            weir_call_is_arguments(draft);
     const weir_buffer *const text = in_member ? &draft->value : &draft->arguments;
     const bool is_object = text->size > 0 && text->data[0] == '{';
-    return draft->name.size > 0 && is_object ? text : NULL;
+    if (draft->name.size == 0 || !is_object) return NULL;
+    /* As in step_commit: without a tag, what names no tool is text. */
+    const bool is_known = !block->opener->is_bare ||
+                          weir_tools_have(block->tools, draft->name.data, draft->name.size);
+    return is_known ? text : NULL;
 }
 
 static weir_status step_commit(weir_call_block *block, outcome *out)

@@ -138,8 +138,8 @@ static void end_block(weir_chat_parser *parser)
 }
 
 /* Of a block whose calls are sure: takes them as they become complete. A call that was cut stays
- * one, since its beginning may be sent. */
-static void read_sure(weir_chat_parser *parser, weir_call_block_end *end)
+ * one, since its beginning may be sent; without arguments it is dropped. n: bytes of the block. */
+static void read_sure(weir_chat_parser *parser, size_t n, bool is_last, weir_call_block_end *end)
 {
     weir_call_block *const block = &parser->block;
     const weir_buffer *const arguments = weir_call_block_arguments(block);
@@ -150,7 +150,9 @@ static void read_sure(weir_chat_parser *parser, weir_call_block_end *end)
         weir_call_take_cut(&block->draft, arguments, &call);
         take_call(parser, &call);
     }
-    if (arguments != NULL || block->has_calls) *end = WEIR_CALL_BLOCK_DONE;
+    const bool is_cut = is_last && !block->opener->is_bare; /* nothing else follows the tag */
+    if (is_cut) block->at = n;
+    if (arguments != NULL || block->has_calls || is_cut) *end = WEIR_CALL_BLOCK_DONE;
 }
 
 static weir_status step_inside(
@@ -162,7 +164,7 @@ static weir_status step_inside(
     size_t n;
     const char *const text = held(parser, &n);
     WEIR_TRY(weir_call_block_read(block, text, n, is_last, &end));
-    if (parser->options.is_sure) read_sure(parser, &end);
+    if (parser->options.is_sure) read_sure(parser, n, is_last, &end);
     *again = end != WEIR_CALL_BLOCK_OPEN;
     if (end == WEIR_CALL_BLOCK_OPEN) return WEIR_OK;
     if (end == WEIR_CALL_BLOCK_DONE && parser->n_calls + block->n_calls <= WEIR_TOOL_CALLS) {

@@ -65,11 +65,15 @@ typedef struct texts {
     weir_buffer begin, middle, end;
 } texts;
 
-static weir_status put_begin(weir_buffer *out, const texts *t, const char *key, const char *name)
+/* `before`: plain text; NULL: none. */
+static weir_status put_begin(
+    weir_buffer *out, const texts *t, const char *key, const char *before, const char *name
+)
 {
     weir_buffer text = { 0 };
     WEIR_TRY(weir_buffer_text(out, key));
-    weir_status status = weir_buffer_add(&text, t->begin.data, t->begin.size);
+    weir_status status = before != NULL ? weir_buffer_text(&text, before) : WEIR_OK;
+    if (status == WEIR_OK) status = weir_buffer_add(&text, t->begin.data, t->begin.size);
     if (status == WEIR_OK) status = weir_buffer_text(&text, name);
     if (status == WEIR_OK) status = weir_buffer_add(&text, t->middle.data, t->middle.size);
     if (status == WEIR_OK) status = weir_value_quote(out, text.data, text.size);
@@ -81,7 +85,7 @@ static weir_status write_tool(weir_buffer *out, const texts *t, const json_t *fu
 {
     const json_t *const parameters = json_object_get(function, "parameters");
     WEIR_TRY(weir_buffer_format(out, "{\"name\":\"%s\"", name_of(function)));
-    WEIR_TRY(put_begin(out, t, ",\"begin\":", name_of(function)));
+    WEIR_TRY(put_begin(out, t, ",\"begin\":", NULL, name_of(function)));
     WEIR_TRY(weir_buffer_text(out, ",\"end\":"));
     WEIR_TRY(weir_value_quote(out, t->end.data, t->end.size));
     if (json_is_object(parameters)) {
@@ -124,7 +128,7 @@ static weir_status write_stops(weir_buffer *out, const weir_call_force *f, const
     if (format->is_harmony) WEIR_TRY(put_text(out, f, "", "to=functions."));
     for (size_t i = 0; is_bare(format) && i < json_array_size(f->tools); i++) {
         const json_t *const function = json_object_get(json_array_get(f->tools, i), "function");
-        WEIR_TRY(put_begin(out, t, has_any ? "," : "", name_of(function)));
+        WEIR_TRY(put_begin(out, t, has_any ? "," : "", format->form.open, name_of(function)));
         has_any = true;
     }
     return weir_buffer_text(out, "]");

@@ -156,8 +156,11 @@ static weir_status read_header(const outputs *o, size_t n)
         );
         return WEIR_OK;
     }
-    if (begins(recipient, functions) == PRESENT) recipient = after(recipient, sizeof functions - 1);
-    if (o->parser->options.tools == NULL || recipient.n == 0) { /* the call is text */
+    const bool is_function = begins(recipient, functions) == PRESENT;
+    if (is_function) recipient = after(recipient, sizeof functions - 1);
+    /* The grammar of sure calls holds those of functions only. */
+    if (o->parser->options.tools == NULL || recipient.n == 0 ||
+        (o->parser->options.is_sure && !is_function)) { /* the call is text */
         begin_body(h, false, 0);
         return pass(o, body);
     }
@@ -190,8 +193,9 @@ static weir_status step_header(const outputs *o, bool *again)
         return pass(o, space < r.n ? space + 1 : r.n);
     }
     *again = false;
-    /* The header of a call that was cut is its text; other markup is dropped. */
-    if (!o->is_last || memmem(r.begin, r.n, "to=", 3) == NULL) return WEIR_OK;
+    /* The header of a call that was cut is its text, unless it is sure; other markup is dropped. */
+    if (!o->is_last || o->parser->options.is_sure || memmem(r.begin, r.n, "to=", 3) == NULL)
+        return WEIR_OK;
     begin_body(h, false, 0);
     return pass(o, r.n);
 }
@@ -235,6 +239,12 @@ static weir_status step_call(const outputs *o, bool *again)
         h->begin = h->scanned;
         h->state = HEADER;
         return keep_call(o->parser);
+    }
+    if (is_cut && o->parser->options.is_sure && h->arguments.size == 0) {
+        *again = false;
+        h->begin = h->scanned;
+        h->state = HEADER;
+        return WEIR_OK;
     }
     const size_t space = blank((range){ h->arguments.data, h->arguments.size });
     *again = end != WEIR_VALUE_MORE;

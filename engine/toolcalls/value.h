@@ -17,7 +17,7 @@ typedef enum weir_value_dialect {
     WEIR_VALUE_GEMMA, /* {key:<|"|>text<|"|>,other:1}: strings have no escapes */
 } weir_value_dialect;
 
-enum { WEIR_VALUE_DEPTH = 64 };
+enum { WEIR_VALUE_DEPTH = 1024 }; /* no less than weir_grammar_limits.depth */
 
 typedef enum weir_value_end {
     WEIR_VALUE_MORE, /* all text was read, the value goes on */

@@ -211,6 +211,7 @@ TEST_F(Fairness, WhatFitsPassesWhatDoesNot)
     const auto count_admitted = [&] {
         n_backfilled = 0;
         for (const auto &one : shorts) n_backfilled += one->n_admitted;
+        is_over = true; /* jobs take memory until they are released */
     };
     long_one.on_admitted = count_admitted;
     running.call.request.ignore_eos = true;
@@ -229,7 +230,6 @@ TEST_F(Fairness, WhatFitsPassesWhatDoesNot)
     }
     hold.unlock();
     long_one.call.wait();
-    is_over = true;
     running.call.wait();
     low.call.wait();
     wait_until_idle();

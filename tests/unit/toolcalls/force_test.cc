@@ -228,6 +228,28 @@ TEST_F(Force, ACutCallIsTheSameInPieces)
     }
 }
 
+/* Where text may stand, too. */
+TEST_F(Force, MarkupOfACutCallIsNoText)
+{
+    weir_chat_parser_options o = options(force(weir_chat_format_find("hermes")));
+    o.only_calls = false;
+    const std::string call = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
+    for (size_t n = strlen("<tool_call>"); n <= call.size(); n++)
+        EXPECT_EQ(weir_test::parse(o, call.substr(0, n), 1 << 20).content, "") << n;
+}
+
+/* A call without a tag that names no tool is text, as if nothing were sure. */
+TEST_F(Force, BareObjectsOfOtherNamesAreText)
+{
+    weir_chat_parser_options o = options(force(weir_chat_format_find("llama3_json")));
+    o.only_calls = false;
+    const std::string text = R"({"name": "Bob", "parameters": {"a": 1}})";
+    const weir_test::Parsed whole = weir_test::parse(o, text, 1 << 20);
+    EXPECT_EQ(whole.content, text);
+    EXPECT_TRUE(whole.calls.empty());
+    EXPECT_TRUE(stream(o, text).empty());
+}
+
 /* What is dropped still says whether a bare call begins a line. */
 TEST_F(Force, DroppedTextKeepsItsLines)
 {
@@ -339,6 +361,25 @@ TEST_F(Force, SchemasThatCannotBeCompiledAreNamedIfStrict)
             json_decref(tools);
         }
     }
+}
+
+/* Schemas without a type allow other values, which are no arguments. */
+TEST_F(Force, ArgumentsAreObjects)
+{
+    json_t *const tools = json_pack(
+        "[{s:{s:s,s:{s:{s:{s:s}}}}},{s:{s:s,s:{}}}]", "function", "name", "f", "parameters",
+        "properties", "a", "type", "integer", "function", "name", "g", "parameters"
+    );
+    weir_call_force f = force(weir_chat_format_find("hermes"));
+    f.tools = tools;
+    const grammar_ptr grammar = grammar_of(f);
+    for (const char *name : { "f", "g" })
+        for (const char *arguments : { "{\"a\": 1}", "{}", "5", "null", "[1]", "\"a\"" }) {
+            const std::string call = "<tool_call>\n{\"name\": \"" + std::string(name) +
+                                     "\", \"arguments\": " + arguments + "}\n</tool_call>";
+            EXPECT_EQ(matches(grammar.get(), call), arguments[0] == '{') << call;
+        }
+    json_decref(tools);
 }
 
 TEST_F(Force, OthersSayWhyTheyCannotBeForced)
