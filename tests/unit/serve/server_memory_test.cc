@@ -135,7 +135,8 @@ TEST_F(Server, AConnectionThatDoesNotFitIsToldSo)
     EXPECT_GE(busy.size(), 2u) << "the first has a place";
     EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply;
     EXPECT_NE(std::string::npos, reply.find("Retry-After"));
-    EXPECT_EQ(0u, get("/health").find("HTTP/1.1 200"));
+    const std::string health = get("/health");
+    EXPECT_EQ(0u, health.find("HTTP/1.1 200")) << health;
     for (const int fd : busy) close(fd);
 }
 
