@@ -29,7 +29,8 @@ class Messages : public Server {
     {
         const std::string text = ask(path, body(more));
         EXPECT_EQ(0u, text.find("HTTP/1.1 " + std::to_string(status))) << text;
-        json_t *const root = json_loads(text.c_str() + text.find("\r\n\r\n"), 0, nullptr);
+        json_t *const root =
+            json_loads(text.c_str() + text.find("\r\n\r\n"), JSON_ALLOW_NUL, nullptr);
         EXPECT_NE(nullptr, root) << text;
         return root;
     }
@@ -43,9 +44,9 @@ class Messages : public Server {
              at = text.find("event: ", at + 1)) {
             const size_t end = text.find('\n', at), data = end + sizeof "\ndata: " - 1;
             EXPECT_EQ("\ndata: ", text.substr(end, data - end));
-            all.push_back(
-                json_loads(text.substr(data, text.find("\n\n", data) - data).c_str(), 0, nullptr)
-            );
+            all.push_back(json_loads(
+                text.substr(data, text.find("\n\n", data) - data).c_str(), JSON_ALLOW_NUL, nullptr
+            ));
             EXPECT_EQ(text.substr(at + 7, end - at - 7), string_at(all.back(), { "type" }));
         }
         return all;

@@ -20,9 +20,10 @@ class Llama : public Server {
     {
         const size_t at = reply.find("\r\n\r\n");
         EXPECT_EQ(reply.find(status), 0u) << reply;
-        json_t *const root = at == std::string::npos
-                                 ? nullptr
-                                 : json_loads(reply.c_str() + at + 4, JSON_DECODE_ANY, nullptr);
+        json_t *const root =
+            at == std::string::npos
+                ? nullptr
+                : json_loads(reply.c_str() + at + 4, JSON_DECODE_ANY | JSON_ALLOW_NUL, nullptr);
         EXPECT_NE(root, nullptr) << reply;
         roots_.push_back(root);
         return root;
@@ -106,7 +107,7 @@ TEST_F(Llama, AStreamEndsWithoutDone)
     for (size_t at = reply.find("data: "); at != std::string::npos;
          at = reply.find("data: ", at + 1)) {
         const std::string line = reply.substr(at + 6, reply.find("\n", at) - at - 6);
-        json_t *const piece = json_loads(line.c_str(), 0, nullptr);
+        json_t *const piece = json_loads(line.c_str(), JSON_ALLOW_NUL, nullptr);
         ASSERT_NE(piece, nullptr) << line;
         roots_.push_back(piece);
         joined += text(piece, "content");

@@ -17,7 +17,7 @@ class Ollama : public Server {
             const std::string line = body.substr(at, end - at);
             at = end + 1;
             if (line.find('{') != 0) continue; /* sizes of chunks */
-            json_t *const root = json_loads(line.c_str(), 0, nullptr);
+            json_t *const root = json_loads(line.c_str(), JSON_ALLOW_NUL, nullptr);
             EXPECT_NE(root, nullptr) << line;
             if (root != nullptr) lines.push_back(root);
         }

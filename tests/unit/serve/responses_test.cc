@@ -36,7 +36,8 @@ class Responses : public Server {
     std::string body(const std::string &more) const { return R"({"input":"a")" + more + "}"; }
     json_t *parse(const std::string &text)
     {
-        json_t *const value = json_loads(text.c_str(), JSON_REJECT_DUPLICATES, nullptr);
+        json_t *const value =
+            json_loads(text.c_str(), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, nullptr);
         EXPECT_NE(nullptr, value) << text;
         values_.push_back(value);
         return value;
