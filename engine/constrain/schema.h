@@ -163,6 +163,8 @@ uint32_t weir_schema_string(weir_schema *s, const weir_schema_leaf *leaf);
 /* The rule known by this signature; UINT32_MAX: none yet. */
 uint32_t weir_schema_known_text(weir_schema *s, const char *signature);
 void weir_schema_know_text(weir_schema *s, const char *signature, uint32_t rule);
+/* The parsed pattern, in s->scratch; NULL: refused. */
+weir_regex *weir_schema_regex(weir_schema *s, const weir_tree *node, const char *pattern, size_t n);
 /* The automaton of a JSON string whose value matches a pattern anywhere; 0: refused. */
 uint32_t weir_schema_pattern(weir_schema *s, const weir_tree *node, const char *pattern, size_t n);
 /* A list of the distinct values of keywords, smallest or largest numbers. */

@@ -38,18 +38,8 @@ static void add_match(weir_schema *s, uint32_t start)
 static void add_search(weir_schema *s, const weir_tree *node, const char *pattern, size_t n)
 {
     weir_nfa *const nfa = s->nfa;
-    weir_regex *regex = NULL;
-    const char *why = NULL;
-    size_t at = 0;
-    const weir_status status = weir_regex_parse(&regex, &s->scratch, pattern, n, &why, &at);
-    if (status == WEIR_ENOMEM) weir_schema_no_memory(s);
-    if (status != WEIR_OK) {
-        weir_schema_refuse(
-            s, status, node, "pattern", "\"pattern\" %.*s: %s (at byte %zu)",
-            (int)(n < 100 ? n : 100), pattern, why, at
-        );
-        return;
-    }
+    weir_regex *const regex = weir_schema_regex(s, node, pattern, n);
+    if (regex == NULL) return;
     const uint32_t end = weir_nfa_accept(nfa);
     const uint32_t match = weir_regex_build(nfa, regex, WEIR_ENCODING_PLAIN, any_chars(nfa, end));
     const uint32_t start = any_chars(nfa, match);

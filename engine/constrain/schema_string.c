@@ -60,21 +60,26 @@ bool weir_schema_limit(
     return found;
 }
 
-static uint32_t build_pattern(weir_schema *s, const weir_tree *node, const char *pattern, size_t n)
+weir_regex *weir_schema_regex(weir_schema *s, const weir_tree *node, const char *pattern, size_t n)
 {
-    weir_nfa *const nfa = s->nfa;
     weir_regex *regex = NULL;
     const char *why = NULL;
     size_t at = 0;
     const weir_status status = weir_regex_parse(&regex, &s->scratch, pattern, n, &why, &at);
+    if (status == WEIR_OK) return regex;
     if (status == WEIR_ENOMEM) weir_schema_no_memory(s);
-    if (status != WEIR_OK) {
-        weir_schema_refuse(
-            s, status, node, "pattern", "\"pattern\" %.*s: %s (at byte %zu)",
-            (int)(n < 100 ? n : 100), pattern, why, at
-        );
-        return 0;
-    }
+    weir_schema_refuse(
+        s, status, node, "pattern", "\"pattern\" %.*s: %s (at byte %zu)", (int)(n < 100 ? n : 100),
+        pattern, why, at
+    );
+    return NULL;
+}
+
+static uint32_t build_pattern(weir_schema *s, const weir_tree *node, const char *pattern, size_t n)
+{
+    weir_nfa *const nfa = s->nfa;
+    weir_regex *const regex = weir_schema_regex(s, node, pattern, n);
+    if (regex == NULL) return 0;
     /* Anchors are about the value, so its automaton is made before the quotation marks are added.
      * The search: any characters, the pattern, any characters. */
     static const weir_range all = { 0, 0x10FFFF };

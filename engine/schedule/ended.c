@@ -1,7 +1,7 @@
 /* engine/schedule/ended.c - sequences that have ended. To insert one into the prefix cache and to
  * drop its pages takes time for each block, so of many that end at once some keep their slots for
  * further iterations (docs/decisions/0085-begins-and-ends.md). Nothing is lost by that: a prompt
- * that goes on with such a sequence, a call of another thread, and whoever lacks memory release it
+ * that goes on with such a sequence, a call of another thread, and a lack of memory release it
  * first. */
 #include <string.h>
 
