@@ -52,6 +52,7 @@ void weir_generate_message(weir_exchange *x)
         .call_prefix = "toolu_",
         .chat = true,
         .read = read_message,
+        .name_error = weir_anthropic_name_error,
         .whole = weir_anthropic_whole,
         .events = weir_anthropic_events,
         .ping = weir_anthropic_ping,

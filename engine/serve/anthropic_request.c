@@ -295,6 +295,20 @@ static weir_status translate(
     return read_prompt(t, error);
 }
 
+void weir_anthropic_name_error(weir_api_error *error)
+{
+    static const weir_api_name names[] = {
+        { "response_format", "output_config" },
+        { "reasoning_effort", "output_config" },
+        { "chat_template_kwargs", "thinking" },
+        { "thinking_token_budget", "thinking" },
+        { "parallel_tool_calls", "tool_choice" },
+        { "continue_final_message", "messages" },
+        { "stop", "stop_sequences" },
+    };
+    weir_api_rename(error, names, sizeof names / sizeof names[0]);
+}
+
 weir_status weir_anthropic_request_read(
     weir_openai_request *out, weir_anthropic_use use, const char *text, size_t n,
     const weir_request_limits *limits, bool *omits_thinking, char warning[WEIR_WARNING_BYTES],
@@ -314,7 +328,10 @@ weir_status weir_anthropic_request_read(
         status = weir_openai_request_take(&request, true, t.chat, limits, error);
     else
         json_decref(t.chat);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK) {
+        weir_anthropic_name_error(error);
+        return status;
+    }
     request.unknown = t.unknown;
     *omits_thinking = t.omits_thinking;
     request.wants_thought = t.thinks;

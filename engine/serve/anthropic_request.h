@@ -21,6 +21,8 @@ WEIR_MUST_CHECK weir_status weir_anthropic_request_read(
     const weir_request_limits *limits, bool *omits_thinking, char warning[WEIR_WARNING_BYTES],
     weir_api_error *error
 );
+/* weir_api.name_error */
+void weir_anthropic_name_error(weir_api_error *error);
 
 #ifdef __cplusplus
 }

@@ -90,15 +90,20 @@ static weir_status read_ranked(
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-static weir_status read_vectors(
+static weir_status read_dimensions(
     weir_embed_request *out, const json_t *root, int32_t d_model, weir_api_error *error
 )
 {
-    static const char key[] = "encoding_format";
-    const char *format = "float";
     int64_t dimensions = 0;
     WEIR_TRY(weir_field_integer(root, "dimensions", 1, d_model, &dimensions, error));
     out->dimensions = (int32_t)dimensions;
+    return WEIR_OK;
+}
+
+static weir_status read_format(weir_embed_request *out, const json_t *root, weir_api_error *error)
+{
+    static const char key[] = "encoding_format";
+    const char *format = "float";
     WEIR_TRY(weir_field_text(root, key, &format, error));
     out->base64 = strcmp(format, "base64") == 0;
     if (out->base64 || strcmp(format, "float") == 0) return WEIR_OK;
@@ -118,7 +123,9 @@ weir_status weir_embed_request_read(
     else
         WEIR_TRY(weir_openai_check_model(root, limits, error));
     WEIR_TRY(weir_fields_check(root, body, &unknown, error));
-    WEIR_TRY(read_vectors(&read, root, d_model, error));
+    if (body == WEIR_BODY_EMBEDDINGS || body == WEIR_BODY_OLLAMA_EMBED)
+        WEIR_TRY(read_dimensions(&read, root, d_model, error));
+    if (body == WEIR_BODY_EMBEDDINGS) WEIR_TRY(read_format(&read, root, error));
     if (body == WEIR_BODY_RERANK)
         WEIR_TRY(read_ranked(&read, root, limits, error));
     else

@@ -144,6 +144,55 @@ weir_status weir_api_by_case(
     return status;
 }
 
+static bool is_word(char c) { return c == '_' || (c >= 'a' && c <= 'z'); }
+
+static const weir_api_name *find_name(
+    const weir_api_name *names, size_t n_names, const char *word, size_t n
+)
+{
+    for (const weir_api_name *name = names; name < names + n_names; name++)
+        if (strlen(name->chat) == n && strncmp(name->chat, word, n) == 0) return name;
+    return NULL;
+}
+
+static void rename_param(weir_api_error *error, const weir_api_name *names, size_t n_names)
+{
+    const size_t n = strcspn(error->param, ".[");
+    const weir_api_name *const name = find_name(names, n_names, error->param, n);
+    if (name != NULL) (void)snprintf(error->param, sizeof error->param, "%s", name->here);
+}
+
+/* The index in a path is that of a translated list, and goes with its name. */
+static size_t name_length(const char *text, size_t n)
+{
+    if (text[n] != '[') return n;
+    const size_t digits = strspn(text + n + 1, "0123456789");
+    return text[n + 1 + digits] == ']' ? n + digits + 2 : n;
+}
+
+void weir_api_rename(weir_api_error *error, const weir_api_name *names, size_t n_names)
+{
+    char told[sizeof error->message];
+    const char *at = error->message;
+    size_t used = 0;
+    rename_param(error, names, n_names);
+    while (*at != 0 && used + 1 < sizeof told) {
+        const bool begins = at == error->message || !is_word(at[-1]);
+        size_t n = begins ? strspn(at, "abcdefghijklmnopqrstuvwxyz_") : 0;
+        const weir_api_name *const name = n > 0 ? find_name(names, n_names, at, n) : NULL;
+        const bool is_field = at == error->message || at[n] == '[' || at[n] == '.' ||
+                              (name != NULL && strchr(name->chat, '_') != NULL);
+        if (name == NULL || !is_field) {
+            told[used++] = *at++;
+            continue;
+        }
+        used += (size_t)snprintf(told + used, sizeof told - used, "%s", name->here);
+        at += name_length(at, n);
+    }
+    told[used < sizeof told ? used : sizeof told - 1] = 0;
+    memcpy(error->message, told, sizeof told);
+}
+
 void weir_api_error_member(weir_json_out *json, const weir_api_error *error)
 {
     weir_json_key(json, "error");

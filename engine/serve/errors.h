@@ -56,6 +56,14 @@ WEIR_MUST_CHECK weir_status weir_api_by_case(
     const char *text
 );
 
+/* A field of a chat or completion, and the one of another API that becomes it. */
+typedef struct weir_api_name {
+    const char *chat, *here;
+} weir_api_name;
+/* Replaces these names in `param`, and in the message where they begin it or a path, or have a '_'.
+ */
+void weir_api_rename(weir_api_error *error, const weir_api_name *names, size_t n_names);
+
 /* Writes "error":{...} into an open object. */
 void weir_api_error_member(weir_json_out *json, const weir_api_error *error);
 /* Writes {"error":{...}}. */

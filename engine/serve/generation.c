@@ -199,9 +199,9 @@ static void set_timeout_error(weir_generation *g)
 {
     (void)!weir_api_fail(
         &g->exchange->error, 408, "timeout", "timeout",
-        "the timeout of %.3f s passed before the answer was complete; choices hold what was "
-        "computed",
-        (double)g->request.timeout_ns * 1e-9
+        "the timeout of %.3f s passed before the answer was complete; `%s` has what was computed",
+        (double)g->request.timeout_ns * 1e-9,
+        g->api->answer_field != NULL ? g->api->answer_field : "choices"
     );
 }
 

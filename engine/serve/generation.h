@@ -12,6 +12,7 @@ typedef struct weir_api {
     bool has_parts; /* weir_answer.has_parts */
     bool tells_failure; /* a stream that fails ends with an event of its own, and is complete */
     const char *prompt_field; /* what errors about the prompt name; NULL: messages or prompt */
+    const char *answer_field; /* of a reply: what has the answers; NULL: choices */
     const char *stream_type; /* Content-Type of streams; NULL: text/event-stream */
     /* Reads the body text [n], text[n] == 0, into g->request. Worker. */
     weir_status (*read)(weir_generation *g, const char *text, size_t n, weir_api_error *error);

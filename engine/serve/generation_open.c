@@ -50,7 +50,9 @@ static weir_status read_completion_prompt(
                                               .parse_special = true };
         const char *const string = json_string_value(source);
         const size_t n = json_string_length(source);
-        WEIR_TRY(weir_text_encode(&prompt->ids, server, string, n, &options, "prompt", error));
+        WEIR_TRY(weir_text_encode(
+            &prompt->ids, server, string, n, &options, weir_generation_prompt_field(g), error
+        ));
         if (g->request.echo)
             status = weir_buffer_add(
                 &prompt->echo, json_string_value(source), json_string_length(source)

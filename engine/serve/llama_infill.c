@@ -181,6 +181,7 @@ void weir_llama_infill(weir_exchange *x)
     static const weir_api api = { .id_prefix = "cmpl-",
                                   .prompt_field = "input_prefix",
                                   .read = read_infill,
+                                  .name_error = weir_llama_name_error,
                                   .whole = weir_llama_whole,
                                   .events = weir_llama_events,
                                   .ping = weir_sse_ping,

@@ -288,6 +288,7 @@ void weir_llama_completion(weir_exchange *x)
 {
     static const weir_api api = { .id_prefix = "cmpl-",
                                   .read = read_completion,
+                                  .name_error = weir_llama_name_error,
                                   .whole = weir_llama_whole,
                                   .events = weir_llama_events,
                                   .ping = weir_sse_ping,

@@ -3,7 +3,6 @@
  * no effect are accepted. */
 #include "engine/serve/llama_request.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -16,35 +15,10 @@ static const int64_t random_seed_32 = 0xffffffff; /* the same, as llama.cpp stor
 
 /* ---- fields that must be off ----------------------------------------------------------------- */
 
-static const weir_off_field off_fields[] = {
-    { "n_keep", -1, INT32_MAX }, /* contexts are not shifted */
-    { "n_discard", 0, INT32_MAX },
-    { "n_indent", 0, 0 },
-    { "n_cache_reuse", 0, 0 },
-    { "t_max_predict_ms", -INFINITY, 0 },
-    { "t_max_prompt_ms", -INFINITY, 0 },
-    { "min_keep", 0, 1 },
-    { "typical_p", 1, INFINITY },
-    { "top_n_sigma", -INFINITY, 0 },
-    { "dynatemp_range", 0, 0 },
-    { "dynatemp_exponent", -INFINITY, INFINITY },
-    { "xtc_probability", 0, 0 },
-    { "xtc_threshold", -INFINITY, INFINITY },
-    { "dry_multiplier", 0, 0 },
-    { "dry_base", -INFINITY, INFINITY },
-    { "dry_allowed_length", -INFINITY, INFINITY },
-    { "dry_penalty_last_n", -INFINITY, INFINITY },
-    { "mirostat", 0, 0 },
-    { "mirostat_tau", -INFINITY, INFINITY },
-    { "mirostat_eta", -INFINITY, INFINITY },
-};
-
 static weir_status check_off(const json_t *root, weir_api_error *error)
 {
     static const char *const lists[] = { "lora", "image_data" };
     const json_t *const breakers = weir_field(root, "dry_sequence_breakers");
-    WEIR_TRY(weir_off_fields_check(root, off_fields, sizeof off_fields / sizeof *off_fields, error)
-    );
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         const json_t *const list = weir_field(root, lists[i]);
         if (list != NULL && !(json_is_array(list) && json_array_size(list) == 0))
@@ -206,6 +180,17 @@ static void adjust(weir_llama_request *llama)
     r->keep_ids = llama->return_tokens || llama->id_slot >= 0;
 }
 
+void weir_llama_name_error(weir_api_error *error)
+{
+    static const weir_api_name names[] = {
+        { "repetition_penalty", "repeat_penalty" },
+        { "max_tokens", "n_predict" },
+        { "logprobs", "n_probs" },
+        { "n", "n_cmpl" },
+    };
+    weir_api_rename(error, names, sizeof names / sizeof names[0]);
+}
+
 weir_status weir_llama_request_read(
     weir_llama_request *out, const json_t *root, json_t *prompt, weir_body body,
     const weir_request_limits *limits, weir_api_error *error
@@ -223,7 +208,11 @@ weir_status weir_llama_request_read(
         json_decref(body_of);
         return status;
     }
-    WEIR_TRY(weir_openai_request_take(&llama.request, false, body_of, limits, error));
+    status = weir_openai_request_take(&llama.request, false, body_of, limits, error);
+    if (status != WEIR_OK) {
+        weir_llama_name_error(error);
+        return status;
+    }
     status = weir_last_n_check(root, &llama.request.sampling, error);
     if (status != WEIR_OK) {
         weir_openai_request_free(&llama.request);

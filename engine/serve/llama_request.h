@@ -21,6 +21,8 @@ WEIR_MUST_CHECK weir_status weir_llama_request_read(
     weir_llama_request *out, const json_t *root, json_t *prompt, weir_body body,
     const weir_request_limits *limits, weir_api_error *error
 );
+/* weir_api.name_error */
+void weir_llama_name_error(weir_api_error *error);
 
 #ifdef __cplusplus
 }

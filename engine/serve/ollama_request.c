@@ -352,6 +352,16 @@ static weir_status translate(
     return copy_messages(out, root, error);
 }
 
+void weir_ollama_name_error(weir_api_error *error)
+{
+    static const weir_api_name names[] = {
+        { "response_format", "format" }, { "json_schema", "format" },
+        { "reasoning_effort", "think" }, { "chat_template_kwargs", "think" },
+        { "max_tokens", "num_predict" }, { "repetition_penalty", "repeat_penalty" },
+    };
+    weir_api_rename(error, names, sizeof names / sizeof names[0]);
+}
+
 weir_status weir_ollama_request_read(
     weir_ollama_request *out, const json_t *root, weir_body body, bool has_template,
     const weir_request_limits *limits, weir_api_error *error
@@ -371,7 +381,11 @@ weir_status weir_ollama_request_read(
         json_decref(translated);
         return status;
     }
-    WEIR_TRY(weir_openai_request_take(&ollama.request, !raw, translated, limits, error));
+    status = weir_openai_request_take(&ollama.request, !raw, translated, limits, error);
+    if (status != WEIR_OK) {
+        weir_ollama_name_error(error);
+        return status;
+    }
     status = adjust(&ollama.request, root, limits, n_predict, error);
     if (status != WEIR_OK) {
         weir_openai_request_free(&ollama.request);

@@ -39,6 +39,8 @@ WEIR_MUST_CHECK weir_status weir_ollama_model_read(
 );
 /* Writes {"error": "..."}. */
 WEIR_MUST_CHECK weir_status weir_ollama_error_write(weir_buffer *out, const weir_api_error *error);
+/* weir_api.name_error */
+void weir_ollama_name_error(weir_api_error *error);
 
 #ifdef __cplusplus
 }

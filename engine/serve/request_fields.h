@@ -40,26 +40,41 @@ typedef enum weir_body {
 typedef enum weir_field_use {
     WEIR_FIELD_READ,
     WEIR_FIELD_IGNORED, /* its type is checked, it has no effect */
+    WEIR_FIELD_OFF, /* a number of its range has no effect; 400 for any other */
     WEIR_FIELD_UNSUPPORTED, /* 400 unless null or false */
 } weir_field_use;
 
-/* WEIR_FIELD_ANY: the code that reads the field checks it. */
+/* WEIR_FIELD_FORM: the code that reads the field checks it; openapi_schemas.json describes it. */
 typedef enum weir_field_type {
     WEIR_FIELD_ANY,
     WEIR_FIELD_STRING,
     WEIR_FIELD_OBJECT,
-    WEIR_FIELD_BOOL
+    WEIR_FIELD_BOOL,
+    WEIR_FIELD_INTEGER,
+    WEIR_FIELD_NUMBER,
+    WEIR_FIELD_FORM,
 } weir_field_type;
+
+#define WEIR_FIELD_LARGE 0x1p63 /* `most` of integers of 64 bits */
 
 typedef struct weir_field_row {
     const char *key;
     unsigned bodies;
     weir_field_use use;
     weir_field_type type;
+    const char *form; /* of FORM: the name of its schema */
+    /* Of numbers, both 0: no limits. Code may know narrower ones: token ids, choices. `above`:
+     * `least` is not included. Of strings `most` bytes; 0: no limit. */
+    double least, most;
+    bool above;
+    const char
+        *initial; /* JSON of its default, or '$' and a key of the configuration; NULL: none */
+    unsigned needed; /* bodies that must have it */
 } weir_field_row;
 
-/* For tests: the whole table. */
+/* The whole table (field_rows.c). A field may have several rows, for different bodies. */
 const weir_field_row *weir_field_rows(size_t *count);
+bool weir_field_has_range(const weir_field_row *row); /* of a number */
 
 enum { WEIR_UNKNOWN_NAMED = 8, WEIR_WARNING_BYTES = 256 };
 

@@ -356,6 +356,7 @@ static const weir_api api = {
     .chat = true,
     .has_parts = true,
     .tells_failure = true,
+    .answer_field = "output",
     .read = read_request,
     .name_error = weir_responses_name_error,
     .whole = write_whole,

@@ -288,19 +288,15 @@ static weir_status convert(reader *r, const weir_request_limits *limits)
 
 void weir_responses_name_error(weir_api_error *error)
 {
-    static const struct {
-        const char *chat, *here;
-    } names[] = {
+    static const weir_api_name names[] = {
         { "messages", "input" },
         { "response_format", "text" },
         { "reasoning_effort", "reasoning" },
+        { "max_tokens", "max_output_tokens" },
         { "max_completion_tokens", "max_output_tokens" },
         { "on_overflow", "truncation" },
     };
-    const size_t n = strcspn(error->param, ".[");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strlen(names[i].chat) == n && strncmp(error->param, names[i].chat, n) == 0)
-            (void)snprintf(error->param, sizeof error->param, "%s", names[i].here);
+    weir_api_rename(error, names, sizeof names / sizeof names[0]);
 }
 
 /* Takes the chat, and what was unknown in it. */

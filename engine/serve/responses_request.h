@@ -26,7 +26,7 @@ WEIR_MUST_CHECK weir_status weir_responses_read(
     const weir_request_limits *limits, weir_api_error *error
 );
 void weir_responses_free(void *more); /* weir_api.free_data: also the struct; NULL-safe */
-/* Replaces the name of a chat's field by the one that stands for it here. */
+/* weir_api.name_error */
 void weir_responses_name_error(weir_api_error *error);
 
 /* A second reference. NULL for NULL. */

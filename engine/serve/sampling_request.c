@@ -8,15 +8,11 @@
 #include "engine/base/memory.h"
 #include "engine/serve/json_in.h"
 
-static weir_status read_real(
-    const json_t *root, const char *key, double least, double most, float *out,
-    weir_api_error *error
-)
+/* weir_fields_check has checked its range. */
+static void read_real(const json_t *root, const char *key, float *out)
 {
-    double value = (double)*out;
-    WEIR_TRY(weir_field_number(root, key, least, most, &value, error));
-    *out = (float)value;
-    return WEIR_OK;
+    const json_t *const value = weir_field(root, key);
+    if (value != NULL) *out = (float)json_number_value(value);
 }
 
 static weir_status read_seed(
@@ -86,17 +82,17 @@ weir_status weir_sampling_request_read(
     *s = limits->sampling;
     s->bias = NULL;
     s->n_bias = 0;
-    int64_t top_k = s->top_k;
-    WEIR_TRY(read_real(root, "temperature", 0, 2, &s->temperature, error));
-    WEIR_TRY(read_real(root, "top_p", 0, 1, &s->top_p, error));
+    read_real(root, "temperature", &s->temperature);
+    read_real(root, "top_p", &s->top_p);
     if (s->top_p <= 0) return weir_api_bad(error, "top_p", "top_p must be above 0");
-    WEIR_TRY(read_real(root, "min_p", 0, 1, &s->min_p, error));
+    read_real(root, "min_p", &s->min_p);
     /* -1 and 0 mean off, as in other servers. */
-    WEIR_TRY(weir_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error));
-    s->top_k = top_k < 0 ? 0 : (int32_t)top_k;
-    WEIR_TRY(read_real(root, "repetition_penalty", 0.01, 10, &s->repetition_penalty, error));
-    WEIR_TRY(read_real(root, "presence_penalty", -2, 2, &s->presence_penalty, error));
-    WEIR_TRY(read_real(root, "frequency_penalty", -2, 2, &s->frequency_penalty, error));
+    const json_t *const top_k = weir_field(root, "top_k");
+    if (top_k != NULL)
+        s->top_k = json_integer_value(top_k) > 0 ? (int32_t)json_integer_value(top_k) : 0;
+    read_real(root, "repetition_penalty", &s->repetition_penalty);
+    read_real(root, "presence_penalty", &s->presence_penalty);
+    read_real(root, "frequency_penalty", &s->frequency_penalty);
     WEIR_TRY(read_seed(root, limits->has_seed, &s->seed, error));
     return read_bias(request, root, limits->n_vocab, error);
 }

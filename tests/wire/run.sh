@@ -70,7 +70,8 @@ pytest_with() {
     label_of_run=$1 python=$2/bin/python; shift 2
     (cd "$work" && PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 WEIR_WIRE_LABEL=$label_of_run \
         "$python" -m pytest "$here/suite" \
-        -q -p no:cacheprovider -o faulthandler_timeout=90 -p expected --rootdir "$here" \
+        -q -p no:cacheprovider -o faulthandler_timeout=90 -p expected -p described \
+        --rootdir "$here" \
         --base-url "http://127.0.0.1:$port" --pid "$server" "$@")
 }
 

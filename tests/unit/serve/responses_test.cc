@@ -402,4 +402,17 @@ TEST_F(Responses, ReasoningComesBackToTheTurnOfItsCalls)
     );
 }
 
+TEST_F(Responses, ALateReplySaysWhereItsAnswerIs)
+{
+    open({ 1, 4096, 20000, 0 });
+    const std::string late = R"(,"ignore_eos":true,"timeout":0.05)";
+    const std::string response = ask("/v1/responses", body(late + R"(,"max_output_tokens":1000)"));
+    EXPECT_EQ(0u, response.find("HTTP/1.1 408")) << response;
+    EXPECT_NE(std::string::npos, response.find("`output` has what was computed")) << response;
+    const std::string chat =
+        ask("/v1/completions", R"({"prompt":"a","max_tokens":1000)" + late + "}");
+    EXPECT_EQ(0u, chat.find("HTTP/1.1 408")) << chat;
+    EXPECT_NE(std::string::npos, chat.find("`choices` has what was computed")) << chat;
+}
+
 } // namespace

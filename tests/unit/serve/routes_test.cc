@@ -9,11 +9,9 @@ namespace {
 
 using Route = std::pair<std::string, std::string>; /* method, path */
 
-const std::set<Route> open_routes = { { "GET", "/health" },
-                                      { "GET", "/v1/health" },
-                                      { "GET", "/" },
-                                      { "GET", "/page.js" },
-                                      { "GET", "/page.css" } };
+const std::set<Route> open_routes = { { "GET", "/health" },       { "GET", "/v1/health" },
+                                      { "GET", "/openapi.json" }, { "GET", "/" },
+                                      { "GET", "/page.js" },      { "GET", "/page.css" } };
 
 /* Those that the documentation names, an id in the place of {id}. */
 std::set<Route> documented()
