@@ -145,6 +145,7 @@ weir_plan_parts weir_engine_plan_parts(
                                                    ? (int32_t)weir_tokenizer_size(engine->tokenizer)
                                                    : 0,
                               .pooling = engine->pooling,
+                              .ranking = engine->ranking,
                               .stream = engine->stream,
                               .spec = spec,
                               .formats = &engine->kv_choice,

@@ -34,6 +34,7 @@ struct weir_engine {
     weir_tokenizer *tokenizer;
     weir_chat_template *chat;
     weir_pooling pooling; /* of embeddings */
+    weir_ranking ranking;
     weir_error chat_problem; /* why the model's template cannot be used */
     weir_service *service;
     /* NULL: neither sessions.dir nor a server's states.dir is set, or there is no service. */

@@ -89,6 +89,7 @@ static void describe_model(weir_engine_facts *facts, const weir_plan_parts *part
     facts->is_tied = weir_model_tied(model);
     facts->has_long_rope = weir_model_has_long_rope(model);
     facts->pooling = parts->pooling;
+    facts->ranking = parts->ranking;
     facts->banks = weir_model_bank_stats(model, NULL);
 }
 

@@ -8,6 +8,7 @@
 #include "engine/base/memory.h"
 #include "engine/open/engine_internal.h"
 #include "engine/open/pooling.h"
+#include "engine/open/ranking.h"
 #include "kernels/abi/kv_format_text.h"
 
 weir_status weir_engine_open_stream(
@@ -288,15 +289,17 @@ static weir_status open_chat(weir_engine *engine, weir_error *error)
 /* A checkpoint without a tokenizer can still be measured: only a broken one is an error. */
 static weir_status open_text(weir_engine *engine, weir_error *error)
 {
-    WEIR_TRY(weir_pooling_of(&engine->pooling, engine->directory, error));
+    const int64_t n_vocab = weir_model_shape(engine->model)->n_vocab;
+    WEIR_TRY(weir_pooling_of(&engine->pooling, NULL, engine->directory, error));
+    WEIR_TRY(weir_ranking_of(&engine->ranking, engine->directory, n_vocab, error));
     const weir_status status = weir_tokenizer_open(&engine->tokenizer, engine->directory, error);
     if (status == WEIR_ENOTFOUND) return WEIR_OK;
     if (status != WEIR_OK) return status;
-    if ((int64_t)weir_tokenizer_size(engine->tokenizer) > weir_model_shape(engine->model)->n_vocab)
+    if ((int64_t)weir_tokenizer_size(engine->tokenizer) > n_vocab)
         return weir_error_set(
             error, WEIR_EMISMATCH, "%s: the tokenizer has %zu ids, the embedding only %lld rows",
             weir_tensor_directory_path(engine->directory), weir_tokenizer_size(engine->tokenizer),
-            (long long)weir_model_shape(engine->model)->n_vocab
+            (long long)n_vocab
         );
     return open_chat(engine, error);
 }

@@ -11,6 +11,7 @@ typedef struct weir_plan_parts {
     const weir_model *model;
     int32_t n_valid_vocab; /* ids that the tokenizer has; 0: no tokenizer */
     weir_pooling pooling;
+    weir_ranking ranking;
     weir_stream *stream; /* the model's stream */
     const weir_kv_spec *spec; /* without pages.n and max_rows */
     const weir_kv_choice *formats; /* spec->formats was made from these */

@@ -29,7 +29,7 @@ static weir_pooling of_gguf(const weir_tensor_directory *directory)
 }
 
 static weir_status of_folder(
-    weir_pooling *out, const weir_tensor_directory *directory, weir_error *error
+    weir_pooling *out, bool *is_stated, const weir_tensor_directory *directory, weir_error *error
 )
 {
     const char *const folder = weir_tensor_directory_folder(directory);
@@ -40,6 +40,7 @@ static weir_status of_folder(
         status = weir_error_set(error, status, "%s: no memory for a path", folder);
     else if (weir_file_exists(path.data))
         status = weir_json_read_file(&config, path.data, CONFIG_BYTES, error);
+    *is_stated = config != NULL;
     *out = json_is_true(json_object_get(config, "pooling_mode_lasttoken"))   ? WEIR_POOLING_LAST
            : json_is_true(json_object_get(config, "pooling_mode_cls_token")) ? WEIR_POOLING_CLS
                                                                              : WEIR_POOLING_MEAN;
@@ -49,12 +50,20 @@ static weir_status of_folder(
 }
 
 weir_status weir_pooling_of(
-    weir_pooling *out, const weir_tensor_directory *directory, weir_error *error
+    weir_pooling *out, bool *is_stated, const weir_tensor_directory *directory, weir_error *error
 )
 {
+    bool ignored;
+    bool *const stated = is_stated != NULL ? is_stated : &ignored;
     *out = WEIR_POOLING_MEAN;
+    *stated = false;
     if (weir_tensor_directory_container(directory) != WEIR_CONTAINER_GGUF)
-        return of_folder(out, directory, error);
+        return of_folder(out, stated, directory, error);
     *out = of_gguf(directory);
     return WEIR_OK;
+}
+
+uint32_t weir_pooling_number(weir_pooling pooling)
+{
+    return pooling == WEIR_POOLING_CLS ? 2 : pooling == WEIR_POOLING_LAST ? 3 : 1;
 }

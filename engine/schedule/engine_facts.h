@@ -19,6 +19,13 @@ typedef enum weir_pooling {
     WEIR_POOLING_CLS, /* of the first token */
 } weir_pooling;
 
+/* A model that ranks: the prompt is a query and a document, and the answer yes or no. */
+typedef struct weir_ranking {
+    bool is_used;
+    int32_t yes, no; /* tokens; no -1: only yes counts */
+    char prompt[1024]; /* the system message before them; "": none */
+} weir_ranking;
+
 typedef struct weir_engine_facts {
     char model[256], arch[64]; /* model: the name shown to users */
     /* ---- the model --------------------------------------------------------------------------- */
@@ -44,6 +51,7 @@ typedef struct weir_engine_facts {
     bool is_tied; /* the embedding is also the output matrix */
     bool has_long_rope; /* weir_model_has_long_rope */
     weir_pooling pooling; /* of the model's embeddings */
+    weir_ranking ranking;
     /* Of an empty sequence: its layers and slots; n_layers 0: the model has no layers with
      * banks. */
     weir_bank_stats banks;

@@ -2,6 +2,7 @@
  * when all prompts are done. Only weir_generation_on_event runs on the engine thread. */
 #include "engine/serve/generation.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "engine/base/clock.h"
@@ -96,6 +97,16 @@ weir_status weir_prompt_end_late(weir_generation *g, weir_prompt *prompt)
     return status;
 }
 
+/* The probability of yes, if only yes and no could come. */
+static void take_rank(const weir_generation *g, weir_prompt *prompt, const float *logits)
+{
+    const weir_ranking *const ranking =
+        &weir_service_facts_of(g->exchange->server->options.service)->ranking;
+    if (!g->request.ranks || !ranking->is_used) return;
+    const double no = ranking->no >= 0 ? (double)logits[ranking->no] : 0;
+    prompt->score = 1 / (1 + exp(no - (double)logits[ranking->yes]));
+}
+
 static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event *event)
 {
     if (prompt->done) return false; /* weir_prompt_end_late */
@@ -110,7 +121,7 @@ static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event
         prompt->usage = event->usage;
         break;
     case WEIR_EVENT_PROMPT: status = take_prompt_score(prompt, event); break;
-    case WEIR_EVENT_LOGITS: break;
+    case WEIR_EVENT_LOGITS: take_rank(g, prompt, event->logits); break;
     case WEIR_EVENT_TOKEN:
         prompt->scored = true;
         if (answer == NULL || answer->finish != WEIR_FINISH_NONE) break;

@@ -16,6 +16,10 @@ typedef struct weir_api {
     const char *stream_type; /* Content-Type of streams; NULL: text/event-stream */
     /* Reads the body text [n], text[n] == 0, into g->request. Worker. */
     weir_status (*read)(weir_generation *g, const char *text, size_t n, weir_api_error *error);
+    /* Makes the tokens of a prompt from an entry of the request's; NULL: it is text or ids. */
+    weir_status (*encode)(
+        weir_generation *g, weir_ids *ids, const json_t *source, weir_api_error *error
+    );
     /* Puts the API's names into an error about fields of a chat; NULL: they are the same. */
     void (*name_error)(weir_api_error *error);
     /* JSON objects; require the lock. `whole`: the reply. `events`: appends all pending events, and
@@ -43,6 +47,7 @@ typedef struct weir_prompt {
     bool admitted, done;
     weir_usage usage; /* from ADMITTED, then from DONE */
     float *embedding; /* [d_model], owned; NULL: not asked for, or not yet */
+    double score; /* probability of yes; -1: not asked for, or not yet */
 } weir_prompt;
 
 /* Files that the next prompt continues, read one after the other by threads of the sessions before

@@ -47,6 +47,7 @@ static weir_status read_completion_prompt(
     weir_status status = WEIR_OK;
     if (json_is_string(source)) {
         const weir_encode_options options = { .add_special = g->request.state == NULL,
+                                              .add_end = g->request.embeds,
                                               .parse_special = true };
         const char *const string = json_string_value(source);
         const size_t n = json_string_length(source);
@@ -151,14 +152,17 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
     for (size_t i = 0; i < g->n_prompts; i++) {
         weir_prompt *const prompt = &g->prompts[i];
         prompt->generation = g;
+        prompt->score = -1;
         prompt->logprobs.width = (size_t)g->request.n_top_logprobs;
         WEIR_TRY(add_beginning(prompt, &g->beginning, error));
+        const json_t *const source =
+            g->request.chat ? NULL : weir_openai_prompt_at(g->request.prompt, i);
         if (g->request.chat)
             WEIR_TRY(read_chat_prompt(g, error));
+        else if (g->api->encode != NULL)
+            WEIR_TRY(g->api->encode(g, &prompt->ids, source, error));
         else
-            WEIR_TRY(read_completion_prompt(
-                g, prompt, weir_openai_prompt_at(g->request.prompt, i), error
-            ));
+            WEIR_TRY(read_completion_prompt(g, prompt, source, error));
         if (prompt->ids.count == (size_t)g->beginning.n_tokens)
             return weir_api_bad(error, param, "the prompt has no tokens");
         if (g->request.truncate_middle && !g->request.echo && g->request.state == NULL)

@@ -71,6 +71,7 @@ typedef struct weir_openai_request {
     bool no_thought; /* enable_thinking is false */
     int64_t thought_tokens; /* most tokens of reasoning; -1: no limit */
     bool embeds; /* the reply is about embeddings of the prompts */
+    bool ranks; /* the reply is about weir_prompt.score */
     weir_unknown_fields unknown;
     const json_t *prompt; /* completions: only its form is checked, see weir_openai_prompt_count */
     json_t *root; /* owner of the prompt */

@@ -24,6 +24,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
         .want_prompt_logprobs = r->logprobs && r->echo,
         .want_embedding = r->embeds,
         .pooling = facts->pooling,
+        .want_logits = r->ranks,
         .cache_prompt = r->cache_prompt,
         .n_top_logprobs = r->n_top_logprobs,
         .sampling = r->sampling,

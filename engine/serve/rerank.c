@@ -1,5 +1,6 @@
-/* engine/serve/rerank.c - /v1/rerank: documents by the cosine of the angle between their embedding
- * and that of the query. */
+/* engine/serve/rerank.c - /v1/rerank: documents by what a model that ranks answers to the query and
+ * each of them (weir_ranking); with other models, by the cosine of the angle between their
+ * embedding and that of the query. */
 #include <stdlib.h>
 
 #include "engine/base/memory.h"
@@ -18,8 +19,12 @@ static int compare(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
-/* Scores the documents [n_prompts - 1]. */
-static weir_status score(scored *out, const weir_generation *g)
+static size_t n_documents(const weir_generation *g)
+{
+    return g->request.ranks ? g->n_prompts : g->n_prompts - 1;
+}
+
+static weir_status score_by_cosine(scored *out, const weir_generation *g)
 {
     const weir_embed *const embed = g->api_data;
     const float *const query = weir_embed_unit(g, 0);
@@ -34,10 +39,21 @@ static weir_status score(scored *out, const weir_generation *g)
     return WEIR_OK;
 }
 
+/* Scores the documents. */
+static weir_status score(scored *out, const weir_generation *g)
+{
+    if (!g->request.ranks) return score_by_cosine(out, g);
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        if (g->prompts[i].score < 0) return WEIR_ECANCELED;
+        out[i] = (scored){ i, g->prompts[i].score };
+    }
+    return WEIR_OK;
+}
+
 static void write_results(weir_json_out *json, const weir_generation *g, const scored *list)
 {
     const weir_embed *const embed = g->api_data;
-    const size_t n = g->n_prompts - 1, top = embed->top_n > 0 ? (size_t)embed->top_n : n;
+    const size_t n = n_documents(g), top = embed->top_n > 0 ? (size_t)embed->top_n : n;
     weir_json_key(json, "results");
     weir_json_open(json, '[');
     for (size_t i = 0; i < n && i < top; i++) {
@@ -64,7 +80,7 @@ static weir_status whole(weir_buffer *out, weir_generation *g)
     if (list == NULL) return WEIR_ENOMEM;
     const weir_status status = score(list, g);
     if (status == WEIR_OK) {
-        qsort(list, g->n_prompts - 1, sizeof *list, compare);
+        qsort(list, n_documents(g), sizeof *list, compare);
         weir_json_open(&json, '{');
         weir_json_put_string(&json, "object", "list");
         weir_json_put_string(&json, "model", g->exchange->server->options.model_name);
@@ -76,9 +92,83 @@ static weir_status whole(weir_buffer *out, weir_generation *g)
     return status != WEIR_OK ? status : json.status;
 }
 
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static const weir_ranking *ranking_of(const weir_generation *g)
+{
+    return &weir_service_facts_of(g->exchange->server->options.service)->ranking;
+}
+
+/* Each prompt becomes the query with a document: only documents are prompts. */
+static weir_status ask_model(weir_generation *g, weir_api_error *error)
+{
+    const weir_embed *const embed = g->api_data;
+    json_t *const documents = json_array();
+    int failed = documents == NULL;
+    for (size_t i = 1; i < json_array_size(embed->texts) && !failed; i++)
+        failed = json_array_append(documents, json_array_get(embed->texts, i));
+    if (failed) {
+        json_decref(documents);
+        return weir_api_no_memory(error);
+    }
+    json_decref(g->request.root);
+    g->request.root = documents;
+    g->request.prompt = documents;
+    g->request.embeds = false;
+    g->request.ranks = g->request.cache_prompt = true;
+    return WEIR_OK;
+}
+
 static weir_status read_body(weir_generation *g, const char *text, size_t n, weir_api_error *error)
 {
-    return weir_embed_read(g, text, n, WEIR_BODY_RERANK, error);
+    WEIR_TRY(weir_embed_read(g, text, n, WEIR_BODY_RERANK, error));
+    return ranking_of(g)->is_used ? ask_model(g, error) : WEIR_OK;
+}
+
+/* By the chat template, which takes the roles that sentence-transformers gives them. */
+static weir_status encode_pair(
+    weir_generation *g, weir_ids *ids, const json_t *document, weir_api_error *error
+)
+{
+    const weir_embed *const embed = g->api_data;
+    const char *const prompt = ranking_of(g)->prompt;
+    weir_openai_request chat = { .chat = true, .add_generation_prompt = true };
+    weir_buffer text = { 0 };
+    chat.messages = json_pack(
+        "[{s:s, s:O}, {s:s, s:O}]", "role", "query", "content", json_array_get(embed->texts, 0),
+        "role", "document", "content", document
+    );
+    int failed = chat.messages == NULL;
+    if (!failed && prompt[0] != '\0')
+        failed = json_array_insert_new(
+            chat.messages, 0, json_pack("{s:s, s:s}", "role", "system", "content", prompt)
+        );
+    const weir_status status =
+        failed ? weir_api_no_memory(error)
+               : weir_chat_prompt(ids, g->exchange->server, &chat, &text, error);
+    weir_buffer_free(&text);
+    json_decref(chat.messages);
+    return status;
+}
+
+static weir_status encode(
+    weir_generation *g, weir_ids *ids, const json_t *source, weir_api_error *error
+)
+{
+    if (g->request.ranks) return encode_pair(g, ids, source, error);
+    const weir_encode_options options = { .add_special = true,
+                                          .add_end = true,
+                                          .parse_special = true };
+    return weir_text_encode(
+        ids, g->exchange->server, json_string_value(source), json_string_length(source), &options,
+        "documents", error
+    );
+}
+
+static void name_error(weir_api_error *error)
+{
+    static const weir_api_name names[] = { { "messages", "documents" } };
+    weir_api_rename(error, names, 1);
 }
 
 void weir_rerank(weir_exchange *x)
@@ -86,6 +176,8 @@ void weir_rerank(weir_exchange *x)
     static const weir_api api = { .id_prefix = "rerank-",
                                   .prompt_field = "documents",
                                   .read = read_body,
+                                  .encode = encode,
+                                  .name_error = name_error,
                                   .whole = whole,
                                   .free_data = weir_embed_free };
     weir_generate(x, &api);

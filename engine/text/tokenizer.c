@@ -283,6 +283,8 @@ weir_status weir_tokenizer_encode(
     if (status == WEIR_OK)
         status = weir_utf8_valid(text, length) ? encode_valid(&job, text, length)
                                                : encode_repaired(&job, text, length);
+    if (status == WEIR_OK && options->add_end && tokenizer->end >= 0)
+        status = weir_ids_add(out, tokenizer->end);
     job_free(&job);
     if (status == WEIR_OK) return WEIR_OK;
     out->count = before;

@@ -60,6 +60,7 @@ typedef struct weir_span {
 
 typedef struct weir_encode_options {
     bool add_special; /* prepend BOS if the model uses one */
+    bool add_end; /* append what ends a text that gets an embedding, if the model uses one */
     bool parse_special; /* match added tokens in the text                           */
     const weir_span *plain; /* ascending, disjoint; NULL: none                          */
     size_t n_plain;

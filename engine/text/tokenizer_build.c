@@ -12,7 +12,7 @@ weir_tokenizer *weir_tokenizer_new(void)
     if (tokenizer == NULL) return NULL;
     weir_vocabulary_init(&tokenizer->vocabulary);
     tokenizer->normalized.n_nodes = 1;
-    tokenizer->bos = tokenizer->eos = -1;
+    tokenizer->bos = tokenizer->eos = tokenizer->end = -1;
     return tokenizer;
 }
 

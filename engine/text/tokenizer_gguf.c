@@ -199,6 +199,9 @@ static weir_status load_specials(const weir_gguf_loader *loader, bool add_bos)
             KEY "add_bos_token is true, but " KEY "bos_token_id is missing"
         );
     tokenizer->add_bos = tokenizer->bos >= 0 && (stated ? value.boolean : add_bos);
+    if (weir_tensor_directory_meta(loader->directory, KEY "add_eos_token", &value) &&
+        value.type == WEIR_META_BOOL && value.boolean)
+        tokenizer->end = tokenizer->eos;
     return WEIR_OK;
 }
 

@@ -31,6 +31,7 @@ struct weir_tokenizer {
     size_t size; /* without padding at the end */
     bool ignore_merges, add_bos;
     int32_t bos, eos;
+    int32_t end; /* after a text that gets an embedding; -1: nothing */
     int32_t stop[WEIR_STOP_IDS];
     size_t n_stop;
     char *chat_template;

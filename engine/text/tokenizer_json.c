@@ -267,6 +267,8 @@ static weir_status apply_config(weir_tokenizer *tokenizer, const json_t *config,
     weir_tokenizer_add_stop(tokenizer, tokenizer->eos);
     const json_t *const add = json_object_get(config, "add_bos_token");
     if (json_is_boolean(add)) tokenizer->add_bos = json_is_true(add);
+    if (tokenizer->end < 0 && json_is_true(json_object_get(config, "add_eos_token")))
+        tokenizer->end = tokenizer->eos;
     if (tokenizer->add_bos && tokenizer->bos < 0)
         return weir_error_set(
             error, WEIR_EFORMAT,

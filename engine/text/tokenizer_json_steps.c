@@ -144,32 +144,54 @@ static weir_status load_pretokenizer(
 
 /* ---- post_processor -------------------------------------------------------------------------- */
 
-/* A template like "<s> $A": the token before $A is the BOS. A token after $A is not added, because
- * it would end a prompt that is to be continued. */
-static weir_status load_template(
-    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+static bool is_special(const json_t *entry)
+{
+    return json_object_get(entry, "SpecialToken") != NULL;
+}
+
+/* *id: of an entry of a template; -1 if it is no special token. */
+static weir_status id_in_template(
+    int32_t *id, const weir_tokenizer *tokenizer, const json_t *component, const json_t *entry,
+    weir_error *error
 )
 {
-    const json_t *const first = json_array_get(json_object_get(component, "single"), 0);
     const char *const name =
-        json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
+        json_string_value(json_object_get(json_object_get(entry, "SpecialToken"), "id"));
+    *id = -1;
     if (name == NULL) return WEIR_OK;
-    if (json_object_get(json_array_get(json_object_get(component, "single"), 1), "SpecialToken") !=
-        NULL)
-        return weir_error_set(
-            error, WEIR_EUNSUPPORTED,
-            "post_processor: more than one special token in front of the text is not supported"
-        );
     const json_t *const ids =
         json_object_get(json_object_get(json_object_get(component, "special_tokens"), name), "ids");
-    const json_t *const id = json_array_get(ids, 0);
-    if (json_array_size(ids) != 1 || !json_is_integer(id) ||
-        weir_vocabulary_at(&tokenizer->vocabulary, json_integer_value(id)) == NULL)
+    const json_t *const value = json_array_get(ids, 0);
+    if (json_array_size(ids) != 1 || !json_is_integer(value) ||
+        weir_vocabulary_at(&tokenizer->vocabulary, json_integer_value(value)) == NULL)
         return weir_error_set(
             error, WEIR_EFORMAT,
             "post_processor.special_tokens: '%.64s' is not one id of the vocabulary", name
         );
-    tokenizer->bos = (int32_t)json_integer_value(id);
+    *id = (int32_t)json_integer_value(value);
+    return WEIR_OK;
+}
+
+/* A template like "<s> $A </s>": the token before $A is the BOS. The one after $A is added only for
+ * embeddings: it would end a prompt that is to be continued. */
+static weir_status load_template(
+    weir_tokenizer *tokenizer, const json_t *component, weir_error *error
+)
+{
+    const json_t *const single = json_object_get(component, "single");
+    const size_t n = json_array_size(single);
+    int32_t first, last = -1;
+    if (is_special(json_array_get(single, 0)) && is_special(json_array_get(single, 1)))
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "post_processor: more than one special token in front of the text is not supported"
+        );
+    WEIR_TRY(id_in_template(&first, tokenizer, component, json_array_get(single, 0), error));
+    if (n > 1)
+        WEIR_TRY(id_in_template(&last, tokenizer, component, json_array_get(single, n - 1), error));
+    if (last >= 0) tokenizer->end = last;
+    if (first < 0) return WEIR_OK;
+    tokenizer->bos = first;
     tokenizer->add_bos = true;
     return WEIR_OK;
 }

@@ -8,6 +8,8 @@
 
 #include "engine/base/memory.h"
 #include "engine/model/rope.h"
+#include "engine/open/pooling.h"
+#include "engine/open/ranking.h"
 
 enum { KEY = 512 };
 
@@ -420,6 +422,31 @@ static weir_status put_more(const keys *k)
     return WEIR_OK;
 }
 
+/* What sentence-transformers say of embeddings. */
+static weir_status put_pooling(const keys *k)
+{
+    weir_pooling pooling;
+    bool is_stated;
+    char name[KEY];
+    WEIR_TRY(weir_pooling_of(&pooling, &is_stated, k->written->directory, k->error));
+    if (is_stated)
+        weir_gguf_put_u32(k->writer, full(name, k, "pooling_type"), weir_pooling_number(pooling));
+    return WEIR_OK;
+}
+
+/* The tokens of a model that ranks, and its default prompt. */
+static weir_status put_ranking(const keys *k)
+{
+    weir_ranking ranking;
+    WEIR_TRY(weir_ranking_of(&ranking, k->written->directory, k->shape->n_vocab, k->error));
+    if (!ranking.is_used) return WEIR_OK;
+    weir_gguf_put_u32(k->writer, WEIR_RANKING_YES, (uint32_t)ranking.yes);
+    if (ranking.no >= 0) weir_gguf_put_u32(k->writer, WEIR_RANKING_NO, (uint32_t)ranking.no);
+    if (ranking.prompt[0] != '\0')
+        weir_gguf_put_text(k->writer, WEIR_RANKING_PROMPT, ranking.prompt, strlen(ranking.prompt));
+    return WEIR_OK;
+}
+
 static weir_status put_all(const keys *k)
 {
     WEIR_TRY(put_shapes(k));
@@ -427,6 +454,8 @@ static weir_status put_all(const keys *k)
     WEIR_TRY(put_last(k));
     WEIR_TRY(put_ffns(k));
     WEIR_TRY(put_rope(k));
+    WEIR_TRY(put_pooling(k));
+    WEIR_TRY(put_ranking(k));
     return put_more(k);
 }
 

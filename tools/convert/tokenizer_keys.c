@@ -235,26 +235,35 @@ static int64_t configured(const vocabulary *v, const char *key)
                : -1;
 }
 
-static weir_status put_specials(const vocabulary *v)
+static weir_status put_specials(const vocabulary *v, bool is_unigram)
 {
     static const char *const more[] = { KEY "eot_token_id", KEY "eom_token_id" };
     const char *const bos = weir_tokenizer_bos_text(v->tokenizer),
                       *const eos = weir_tokenizer_eos_text(v->tokenizer),
                       *const chat = weir_tokenizer_chat_template(v->tokenizer);
-    const int64_t end = weir_tokenizer_find(v->tokenizer, eos, strlen(eos));
+    int64_t end = weir_tokenizer_find(v->tokenizer, eos, strlen(eos));
     size_t n = 0, n_more = 0;
     const int32_t *const stops = weir_tokenizer_stop_ids(v->tokenizer, &n);
     weir_ids ids = { 0 };
     WEIR_TRY(weir_tokenizer_encode(
         v->tokenizer, &ids, "", 0, &(weir_encode_options){ .add_special = true }, v->error
     ));
+    const size_t n_before = ids.count;
+    WEIR_TRY(weir_tokenizer_encode(
+        v->tokenizer, &ids, "", 0, &(weir_encode_options){ .add_end = true }, v->error
+    ));
+    /* GGUF has one token for both; the other one still ends answers, as eot_token_id. */
+    const bool has_end = ids.count > n_before;
+    if (has_end) end = ids.data[n_before];
     put_id(v, KEY "bos_token_id", weir_tokenizer_find(v->tokenizer, bos, strlen(bos)));
     put_id(v, KEY "eos_token_id", end);
     put_id(v, KEY "padding_token_id", configured(v, "pad_token"));
     put_id(v, KEY "unknown_token_id", v->unknown >= 0 ? v->unknown : configured(v, "unk_token"));
     for (size_t i = 0; i < n && n_more < 2; i++)
         if (stops[i] != end) put_id(v, more[n_more++], stops[i]);
-    weir_gguf_put_bool(v->writer, KEY "add_bos_token", ids.count > 0);
+    weir_gguf_put_bool(v->writer, KEY "add_bos_token", n_before > 0);
+    /* Readers take unigram models for ones that add it. */
+    if (has_end || is_unigram) weir_gguf_put_bool(v->writer, KEY "add_eos_token", has_end);
     if (chat != NULL) weir_gguf_put_text(v->writer, "tokenizer.chat_template", chat, strlen(chat));
     weir_ids_free(&ids);
     return WEIR_OK;
@@ -292,7 +301,7 @@ static weir_status put_vocabulary(vocabulary *v)
     WEIR_TRY(is_unigram ? weir_set_unigram(v) : set_base(v));
     WEIR_TRY(set_all_added(v));
     WEIR_TRY(is_unigram ? weir_put_unigram(v) : v->is_pieces ? weir_put_pieces(v) : put_bytes(v));
-    return put_specials(v);
+    return put_specials(v, is_unigram);
 }
 
 static weir_status put_none(weir_gguf_writer *writer)

@@ -130,19 +130,6 @@ static weir_status check_words(const vocabulary *v, const steps *s)
     return WEIR_OK;
 }
 
-/* A post-processor that ends texts in a special token. Weir adds none, llama.cpp asks the file. */
-static bool ends_in_special(const json_t *processor)
-{
-    const json_t *const single = json_object_get(processor, "single");
-    const size_t n = json_array_size(single);
-    size_t i;
-    const json_t *part;
-    json_array_foreach(
-        json_object_get(processor, "processors"), i, part
-    ) if (ends_in_special(part)) return true; /* NOLINT(misc-no-recursion) */
-    return n > 1 && json_object_get(json_array_get(single, n - 1), "SpecialToken") != NULL;
-}
-
 static weir_status put_charsmap(const vocabulary *v)
 {
     weir_buffer map = { 0 };
@@ -171,8 +158,5 @@ weir_status weir_put_unigram(const vocabulary *v)
     weir_put_scores(v);
     weir_gguf_put_bool(v->writer, KEY "add_space_prefix", weir_adds_prefix(v->root));
     weir_gguf_put_bool(v->writer, KEY "remove_extra_whitespaces", s.removes_spaces);
-    weir_gguf_put_bool(
-        v->writer, KEY "add_eos_token", ends_in_special(json_object_get(v->root, "post_processor"))
-    );
     return put_charsmap(v);
 }

@@ -2,9 +2,11 @@
 // the bit, and the keys that both have are equal.
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "engine/cli/progress.h"
+#include "engine/open/ranking.h"
 #include "kernels/ref/dequantise.h"
 #include "tests/unit/convert/convert_to.h"
 
@@ -182,6 +184,62 @@ TEST_F(Convert, MistralIsWrittenAsLlama)
     EXPECT_STREQ(meta.string, "llama");
     ASSERT_TRUE(weir_tensor_directory_meta(own.get(), "llama.attention.sliding_window", &meta));
     EXPECT_EQ(meta.integer, 4);
+}
+
+TEST_F(Convert, ThePoolingOfEmbeddingsIsKept)
+{
+    namespace fs = std::filesystem;
+    const std::pair<const char *, int64_t> poolings[] = {
+        { R"({"pooling_mode_lasttoken":true})", 3 },
+        { R"({"pooling_mode_cls_token":true})", 2 },
+        { R"({"pooling_mode_mean_tokens":true})", 1 },
+    };
+    const std::string folder = path("pooled");
+    fs::create_directories(folder + "/1_Pooling");
+    for (const auto &file : fs::directory_iterator("tests/golden/models/llama3"))
+        fs::create_symlink(fs::absolute(file.path()), fs::path(folder) / file.path().filename());
+    weir_meta meta;
+    for (const auto &[config, number] : poolings) {
+        std::ofstream(folder + "/1_Pooling/config.json") << config;
+        const Outcome o = convert({ folder, path("out.gguf") });
+        ASSERT_EQ(o.status, WEIR_OK) << o.error.text;
+        const Directory own = open(path("out.gguf"));
+        ASSERT_TRUE(weir_tensor_directory_meta(own.get(), "llama.pooling_type", &meta));
+        EXPECT_EQ(meta.integer, number) << config;
+    }
+    fs::remove_all(folder + "/1_Pooling");
+    const Outcome o = convert({ folder, path("out.gguf") });
+    ASSERT_EQ(o.status, WEIR_OK) << o.error.text;
+    const Directory own = open(path("out.gguf"));
+    EXPECT_FALSE(weir_tensor_directory_meta(own.get(), "llama.pooling_type", &meta));
+}
+
+TEST_F(Convert, TheTokensOfAModelThatRanksAreKept)
+{
+    namespace fs = std::filesystem;
+    const std::string folder = path("ranker");
+    fs::create_directories(folder + "/1_LogitScore");
+    for (const auto &file : fs::directory_iterator("tests/golden/models/llama3"))
+        fs::create_symlink(fs::absolute(file.path()), fs::path(folder) / file.path().filename());
+    std::ofstream(folder + "/config_sentence_transformers.json")
+        << R"({"default_prompt_name":"p","prompts":{"p":"Judge it"}})";
+    for (const bool has_no : { true, false }) {
+        std::ofstream(folder + "/1_LogitScore/config.json")
+            << (has_no ? R"({"true_token_id":7,"false_token_id":9})" : R"({"true_token_id":7})");
+        const Outcome o = convert({ folder, path("out.gguf") });
+        ASSERT_EQ(o.status, WEIR_OK) << o.error.text;
+        const Directory own = open(path("out.gguf"));
+        weir_ranking ranking = {};
+        weir_error error = {};
+        ASSERT_EQ(weir_ranking_of(&ranking, own.get(), 50, &error), WEIR_OK) << error.text;
+        EXPECT_TRUE(ranking.is_used);
+        EXPECT_EQ(ranking.yes, 7);
+        EXPECT_EQ(ranking.no, has_no ? 9 : -1);
+        EXPECT_STREQ(ranking.prompt, "Judge it");
+        EXPECT_NE(weir_ranking_of(&ranking, own.get(), 7, &error), WEIR_OK) << "ids are checked";
+    }
+    std::ofstream(folder + "/1_LogitScore/config.json") << R"({"true_token_id":"yes"})";
+    EXPECT_EQ(convert({ folder, path("out.gguf") }).status, WEIR_EFORMAT);
 }
 
 TEST_F(Convert, QuantisedTypesFallBackByRow)

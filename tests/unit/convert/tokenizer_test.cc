@@ -111,6 +111,7 @@ class Tokenizer : public converted::Folder {
         for (const string &text : texts)
             for (const bool parses : { false, true }) n += compare(a, b, text, parses);
         EXPECT_EQ(n, 2 * texts.size());
+        for (const string &text : texts) EXPECT_EQ(ids_with_end(a, text), ids_with_end(b, text));
         size_t n_a, n_b;
         const int32_t *const stops_a = weir_tokenizer_stop_ids(a, &n_a),
                              *const stops_b = weir_tokenizer_stop_ids(b, &n_b);
@@ -118,6 +119,22 @@ class Tokenizer : public converted::Folder {
         for (size_t i = 0; i < n_a; i++) EXPECT_EQ(stops_a[i], stops_b[i]);
         weir_tokenizer_close(a);
         weir_tokenizer_close(b);
+    }
+
+    /* As of a text that gets an embedding. */
+    static std::vector<int32_t> ids_with_end(const weir_tokenizer *tokenizer, const string &text)
+    {
+        weir_ids ids = {};
+        weir_error error = {};
+        weir_encode_options options = {};
+        options.add_special = options.add_end = true;
+        EXPECT_EQ(
+            weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error),
+            WEIR_OK
+        ) << error.text;
+        std::vector<int32_t> all(ids.data, ids.data + ids.count);
+        weir_ids_free(&ids);
+        return all;
     }
 
     static bool compare(
@@ -306,6 +323,11 @@ TEST_F(Tokenizer, UnigramsWithBytesAndAllKindsOfSteps)
     weir_meta value;
     ASSERT_TRUE(weir_tensor_directory_meta(file.get(), "tokenizer.ggml.add_eos_token", &value));
     EXPECT_TRUE(value.boolean);
+    weir_tokenizer *tokenizer = nullptr;
+    weir_error error = {};
+    ASSERT_EQ(weir_tokenizer_open(&tokenizer, file.get(), &error), WEIR_OK) << error.text;
+    EXPECT_EQ(ids_with_end(tokenizer, ""), (std::vector<int32_t>{ 1, 2 }));
+    weir_tokenizer_close(tokenizer);
     ASSERT_TRUE(weir_tensor_directory_meta(file.get(), "tokenizer.ggml.add_bos_token", &value));
     EXPECT_TRUE(value.boolean);
     EXPECT_FALSE(

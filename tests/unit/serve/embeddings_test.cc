@@ -141,6 +141,48 @@ TEST_F(Embeddings, ThePoolingIsTheCheckpoints)
     EXPECT_EQ(of("[5,6,7]"), mean);
 }
 
+/* As the post-processor of Qwen3-Embedding's tokenizer.json says. Ids are taken as they are. */
+TEST_F(Embeddings, ATextEndsAsTheTokenizerSays)
+{
+    namespace fs = std::filesystem;
+    const std::string folder = testing::TempDir() + "/ended";
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    for (const char *const name :
+         { "config.json", "model.safetensors", "tokenizer_config.json", "generation_config.json" })
+        fs::create_symlink(fs::absolute(fs::path("models/weir-demo") / name), folder + "/" + name);
+    json_t *const tokenizer = json_load_file("models/weir-demo/tokenizer.json", 0, nullptr);
+    ASSERT_NE(nullptr, tokenizer);
+    json_object_set_new(
+        tokenizer, "post_processor",
+        json_loads(
+            R"({"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}},)"
+            R"({"SpecialToken":{"id":"<|endoftext|>","type_id":0}}],)"
+            R"("special_tokens":{"<|endoftext|>":{"ids":[2029]}}})",
+            0, nullptr
+        )
+    );
+    ASSERT_EQ(0, json_dump_file(tokenizer, (folder + "/tokenizer.json").c_str(), 0));
+    json_decref(tokenizer);
+    open({});
+    json_t *const reply = ask_json("POST", "/tokenize", R"({"content":"The river"})");
+    const json_t *const list = json_object_get(reply, "tokens");
+    std::string ids = "[";
+    for (size_t i = 0; i < json_array_size(list); i++)
+        ids += (i > 0 ? "," : "") + std::to_string(json_integer_value(json_array_get(list, i)));
+    ids += "]";
+    json_decref(reply);
+    const Vector plain = embed("\"input\":\"The river\"")[0];
+    EXPECT_EQ(plain, embed("\"input\":" + ids)[0]) << "without a post-processor";
+    stop();
+    model_ = folder;
+    open({});
+    const Vector ended = embed("\"input\":\"The river\"")[0];
+    EXPECT_NE(ended, plain);
+    EXPECT_EQ(ended, embed("\"input\":" + ids.substr(0, ids.size() - 1) + ",2029]")[0]);
+    EXPECT_EQ(plain, embed("\"input\":" + ids)[0]);
+}
+
 /* The file with one more key, and one that fills up to a multiple of 32 bytes, so that nothing else
  * moves against its alignment. */
 std::string with_pooling(const std::string &file, uint32_t pooling)
@@ -235,6 +277,148 @@ TEST_F(Embeddings, RerankPutsTheBestFirst)
     EXPECT_TRUE(is_refused("/v1/rerank", R"({"query":"a","documents":[]})", "documents"));
     EXPECT_TRUE(is_refused("/v1/rerank", R"({"query":"a","documents":["a",5]})", "documents"));
     EXPECT_TRUE(is_refused("/v1/rerank", R"({"query":"a","documents":["a"],"top_n":0})", "top_n"));
+    for (const char *const key : { "dimensions", "encoding_format" })
+        EXPECT_TRUE(is_refused(
+            "/v1/rerank",
+            R"({"query":"a","documents":["a"],")" + std::string(key) +
+                (key[0] == 'd' ? "\":8}" : "\":\"float\"}"),
+            key
+        ));
+}
+
+/* A checkpoint as sentence-transformers keeps models that answer yes or no. */
+class Rankers : public Embeddings {
+  protected:
+    static constexpr const char *tokens_ = R"({"true_token_id":300,"false_token_id":301})";
+
+    void open_ranker(const char *scores, const char *prompts)
+    {
+        namespace fs = std::filesystem;
+        const std::string folder = testing::TempDir() + "/ranker";
+        stop();
+        fs::remove_all(folder);
+        fs::create_directories(folder + "/1_LogitScore");
+        for (const char *const name : { "config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json", "generation_config.json" })
+            fs::create_symlink(
+                fs::absolute(fs::path("models/weir-demo") / name), folder + "/" + name
+            );
+        std::ofstream(folder + "/1_LogitScore/config.json") << scores;
+        std::ofstream(folder + "/config_sentence_transformers.json") << prompts;
+        std::ofstream(folder + "/chat_template.jinja")
+            << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+               "{% endfor %}{{ '<|im_start|>assistant\\n' }}"; /* a newline at the end is dropped */
+        model_ = folder;
+        open({});
+    }
+
+    std::vector<json_int_t> ids_of(const std::string &text)
+    {
+        std::string escaped;
+        for (const char c : text) escaped += c == '\n' ? "\\n" : std::string(1, c);
+        json_t *const reply = ask_json("POST", "/tokenize", "{\"prompt\":\"" + escaped + "\"}");
+        std::vector<json_int_t> ids;
+        const json_t *const list = json_object_get(reply, "tokens");
+        for (size_t i = 0; i < json_array_size(list); i++)
+            ids.push_back(json_integer_value(json_array_get(list, i)));
+        json_decref(reply);
+        return ids;
+    }
+
+    /* Of the last one of these tokens, after the others. */
+    double log_probability(std::vector<json_int_t> ids, json_int_t last)
+    {
+        std::string list;
+        ids.push_back(last);
+        for (const json_int_t id : ids) list += (list.empty() ? "" : ",") + std::to_string(id);
+        json_t *const reply = ask_json(
+            "POST", "/v1/completions",
+            "{\"prompt\":[" + list + R"(],"echo":true,"max_tokens":0,"logprobs":0})"
+        );
+        const json_t *const all = json_object_get(
+            json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "logprobs"),
+            "token_logprobs"
+        );
+        const double value = json_number_value(json_array_get(all, json_array_size(all) - 1));
+        json_decref(reply);
+        return value;
+    }
+
+    double wanted(const std::string &before, const std::string &query, const std::string &document)
+    {
+        const auto ids = ids_of(
+            before + "<|im_start|>query\n" + query + "<|im_end|>\n<|im_start|>document\n" +
+            document + "<|im_end|>\n<|im_start|>assistant\n"
+        );
+        return 1 / (1 + std::exp(log_probability(ids, 301) - log_probability(ids, 300)));
+    }
+};
+
+TEST_F(Rankers, ScoreByTheProbabilityOfYes)
+{
+    const std::string documents[] = { "Bread", "The mill is by the lake.", "" };
+    for (const bool has_prompt : { false, true }) {
+        open_ranker(
+            tokens_, has_prompt ? R"({"default_prompt_name":"p","prompts":{"p":"Judge it"}})" : "{}"
+        );
+        const std::string before = has_prompt ? "<|im_start|>system\nJudge it<|im_end|>\n" : "";
+        json_t *const reply = ask_json(
+            "POST", "/v1/rerank",
+            R"({"query":"Where is it?","documents":["Bread",{"text":"The mill is by the lake."}],)"
+            R"("return_documents":true})"
+        );
+        const json_t *const results = json_object_get(reply, "results");
+        ASSERT_EQ(json_array_size(results), 2u);
+        double last = 1;
+        for (size_t i = 0; i < 2; i++) {
+            const json_t *const one = json_array_get(results, i);
+            const json_int_t index = json_integer_value(json_object_get(one, "index"));
+            const double score = json_number_value(json_object_get(one, "relevance_score"));
+            EXPECT_NEAR(score, wanted(before, "Where is it?", documents[index]), 1e-5);
+            EXPECT_LE(score, last);
+            last = score;
+            EXPECT_EQ(
+                documents[index],
+                json_string_value(json_object_get(json_object_get(one, "document"), "text"))
+            );
+        }
+        EXPECT_GT(
+            json_integer_value(json_object_get(json_object_get(reply, "usage"), "prompt_tokens")),
+            20
+        );
+        json_decref(reply);
+    }
+}
+
+TEST_F(Rankers, ControlTokensInTextsStayText)
+{
+    open_ranker(tokens_, "{}");
+    const auto score = [&](const char *document) {
+        json_t *const reply = ask_json(
+            "POST", "/v1/rerank", std::string(R"({"query":"a","documents":[")") + document + "\"]}"
+        );
+        const double value = json_number_value(
+            json_object_get(json_array_get(json_object_get(reply, "results"), 0), "relevance_score")
+        );
+        json_decref(reply);
+        return value;
+    };
+    const double plain = score("x<|im_end|>y");
+    EXPECT_GT(std::fabs(plain - wanted("", "a", "x<|im_end|>y")), 1e-9)
+        << "the tokenizer of /tokenize reads control tokens";
+}
+
+TEST_F(Rankers, WithoutNoItIsTheLogitOfYes)
+{
+    open_ranker(R"({"true_token_id":300,"false_token_id":null})", "{}");
+    json_t *const reply =
+        ask_json("POST", "/v1/rerank", R"({"query":"a","documents":["b","c"],"top_n":1})");
+    const json_t *const results = json_object_get(reply, "results");
+    ASSERT_EQ(json_array_size(results), 1u);
+    const double score =
+        json_number_value(json_object_get(json_array_get(results, 0), "relevance_score"));
+    EXPECT_TRUE(score > 0 && score < 1) << score;
+    json_decref(reply);
 }
 
 TEST_F(Embeddings, OllamasAreTheSame)
