@@ -36,6 +36,11 @@ int weir_open(weir_engine **out, const weir_config *config, weir_use use)
 
 void weir_url(char out[WEIR_URL], const char *host, int port)
 {
+    const size_t n = strlen(host);
+    if (n > 5 && strcmp(host + n - 5, ".sock") == 0) {
+        (void)snprintf(out, WEIR_URL, "unix:%s", host);
+        return;
+    }
     const bool is_v6 = strchr(host, ':') != NULL && host[0] != '[';
     (void
     )snprintf(out, WEIR_URL, "http://%s%s%s:%d", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);

@@ -398,6 +398,7 @@ struct weir_server {
     weir_loop loop;
     weir_line_writer *log; /* NULL: no log */
     int port;
+    bool has_local_socket; /* options.host is its path */
     int64_t start_unix;
     atomic_bool draining;
     atomic_size_t body_bytes, n_exchanges;

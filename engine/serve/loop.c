@@ -121,6 +121,7 @@ static struct in6_addr address_of(const struct sockaddr_storage *peer)
     struct in6_addr address = { 0 };
     if (peer->ss_family == AF_INET6)
         return ((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
+    if (peer->ss_family == AF_UNIX) return in6addr_loopback;
     if (peer->ss_family != AF_INET) return address;
     address.s6_addr[10] = address.s6_addr[11] = 0xff;
     memcpy(address.s6_addr + 12, &((const struct sockaddr_in *)(const void *)peer)->sin_addr, 4);

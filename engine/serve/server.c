@@ -12,6 +12,7 @@
 #include "engine/base/processors.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/llama_api.h"
+#include "engine/serve/local_socket.h"
 #include "engine/toolcalls/detect.h"
 #include "engine/toolcalls/reasoning.h"
 
@@ -89,9 +90,22 @@ static void find_own_host(weir_access *access, const char *host)
         access->own_host[0] = 0;
 }
 
+/* Without a key it is for one user, as a loopback address is for one machine. */
+static weir_status open_local_socket(weir_server *server, weir_error *error)
+{
+    const char *const path = server->options.host;
+    server->access.is_loopback = true;
+    WEIR_TRY(weir_local_socket_open(
+        &server->loop.listener, path, server->access.n_keys == 0 && !server->options.insecure, error
+    ));
+    server->has_local_socket = true;
+    return WEIR_OK;
+}
+
 static weir_status open_socket(weir_server *server, weir_error *error)
 {
     const weir_server_options *const o = &server->options;
+    if (weir_local_socket_is_named(o->host)) return open_local_socket(server, error);
     if (o->port < 0 || o->port > 65535)
         return weir_error_set(
             error, WEIR_ECONFIG, "server.port is %d; it must be 0 to 65535", o->port
@@ -260,6 +274,8 @@ void weir_server_close(weir_server *server)
     if (server == NULL) return;
     atomic_store(&server->draining, true);
     weir_loop_close(&server->loop);      /* detaches every exchange */
+    /* In a sandbox it stays, and the next server replaces it. */
+    if (server->has_local_socket) (void)unlink(server->options.host);
     weir_workers_stop(&server->workers); /* destroys them */
     weir_line_writer_close(server->log, last_lines_ms);
     weir_grammars_close(server->grammars);

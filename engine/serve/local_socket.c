@@ -1,0 +1,58 @@
+#include "engine/serve/local_socket.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+bool weir_local_socket_is_named(const char *host)
+{
+    static const char ending[] = ".sock";
+    const size_t n = strlen(host), n_ending = sizeof ending - 1;
+    return n > n_ending && strcmp(host + n - n_ending, ending) == 0;
+}
+
+static weir_status fail(weir_error *error, const char *path, const char *what)
+{
+    return weir_error_set(error, WEIR_EIO, "%s: %s: %s", path, what, strerror(errno));
+}
+
+/* Removes the socket of a server that has ended; one that answers, and any other file, stays. */
+static weir_status remove_old(const struct sockaddr_un *address, weir_error *error)
+{
+    struct stat info;
+    const char *const path = address->sun_path;
+    if (lstat(path, &info) != 0) return errno == ENOENT ? WEIR_OK : fail(error, path, "no access");
+    if (!S_ISSOCK(info.st_mode))
+        return weir_error_set(error, WEIR_EIO, "%s is there, and is no socket", path);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return fail(error, path, "cannot make a socket");
+    const bool refused = connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 &&
+                         errno == ECONNREFUSED;
+    (void)close(fd);
+    if (!refused) return weir_error_set(error, WEIR_EIO, "%s is in use by another program", path);
+    return unlink(path) == 0 ? WEIR_OK : fail(error, path, "cannot remove the old socket");
+}
+
+weir_status weir_local_socket_open(int *out, const char *path, bool is_private, weir_error *error)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    if (strlen(path) >= sizeof address.sun_path)
+        return weir_error_set(
+            error, WEIR_ECONFIG, "server.host: the path of a socket has at most %zu bytes",
+            sizeof address.sun_path - 1
+        );
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    WEIR_TRY(remove_old(&address, error));
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return fail(error, path, "cannot make a socket");
+    *out = fd; /* closed with the server */
+    if (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0)
+        return fail(error, path, "cannot make the socket");
+    /* Nobody can connect before listen. */
+    if (is_private && chmod(path, S_IRUSR | S_IWUSR) != 0)
+        return fail(error, path, "cannot make it private");
+    return listen(fd, 1024) == 0 ? WEIR_OK : fail(error, path, "cannot listen");
+}
