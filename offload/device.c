@@ -317,5 +317,4 @@ void weir_device_context(const weir_device *device, weir_kernel_context *context
 {
     context->omp_device = device->context.omp_device;
     context->cuda_stream = device->context.cuda_stream;
-    context->cublas = device->context.cublas;
 }

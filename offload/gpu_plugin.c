@@ -4,7 +4,6 @@
 
 #include <omp.h>
 
-#include "kernels/cuda/cublas.h"
 #include "offload/device_table.h"
 #include "offload/gpu_images.h"
 #include "offload/gpu_memory.h"
@@ -23,35 +22,6 @@ static void probe(weir_gpu_probe *out)
     weir_gpu_probe_explain(out, &facts, archs, sizeof archs / sizeof archs[0]);
 }
 
-/* Per device: weir_kernel_context.cublas, shared by all users. */
-static struct {
-    void *handle;
-    int n_opened;
-} libraries[WEIR_GPU_MAX_DEVICES];
-
-/* Without cuBLASLt its row rejects every call, and the others run. */
-static weir_status open_device(
-    int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes
-)
-{
-    const weir_status status = weir_gpu_memory_open(device, context, free_bytes, text, text_bytes);
-    if (status != WEIR_OK) return status;
-    if (libraries[device].n_opened++ == 0 &&
-        weir_cublas_open(&libraries[device].handle, NULL, 0) != WEIR_OK)
-        libraries[device].handle = NULL;
-    context->cublas = libraries[device].handle;
-    return WEIR_OK;
-}
-
-static void close_device(int device)
-{
-    if (--libraries[device].n_opened == 0) {
-        weir_cublas_close(libraries[device].handle);
-        libraries[device].handle = NULL;
-    }
-    weir_gpu_memory_close(device);
-}
-
 __attribute__((visibility("default"))) const weir_gpu_plugin *weir_gpu_plugin_entry(void);
 const weir_gpu_plugin *weir_gpu_plugin_entry(void)
 {
@@ -59,8 +29,8 @@ const weir_gpu_plugin *weir_gpu_plugin_entry(void)
         .abi = WEIR_GPU_PLUGIN_ABI,
         .name = "cuda",
         .probe = probe,
-        .open = open_device,
-        .close = close_device,
+        .open = weir_gpu_memory_open,
+        .close = weir_gpu_memory_close,
         .enter = weir_gpu_memory_enter,
         .alloc = weir_gpu_memory_alloc,
         .free = weir_gpu_memory_free,

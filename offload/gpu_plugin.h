@@ -10,7 +10,7 @@ extern "C" {
 
 /* Raised with every change of this header or of kernels/abi: plugin and engine must come from one
  * build. */
-enum { WEIR_GPU_PLUGIN_ABI = 4, WEIR_GPU_MAX_DEVICES = 16, WEIR_GPU_EVENTS = 8 };
+enum { WEIR_GPU_PLUGIN_ABI = 5, WEIR_GPU_MAX_DEVICES = 16, WEIR_GPU_EVENTS = 8 };
 #define WEIR_GPU_PLUGIN_ENTRY "weir_gpu_plugin_entry"
 
 typedef struct weir_gpu_device {
@@ -39,8 +39,7 @@ typedef struct weir_gpu_plugin {
     const char *name; /* "cuda" */
     /* Never fails, never prints. The calls below need n_devices > 0. */
     void (*probe)(weir_gpu_probe *out);
-    /* Fills in what kernels are launched with: the device, its stream, and cuBLASLt (NULL: not
-     * available). */
+    /* Fills in what kernels are launched with: the device and its stream. */
     weir_status (*open)(
         int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes
     );

@@ -47,8 +47,6 @@ typedef struct weir_kernel_context {
     /* 64-byte aligned: at least row.scratch(args) bytes and n_threads times row.thread_scratch. */
     void *scratch;
     size_t scratch_bytes;
-    /* kernels/cuda/cublas.h, opened by the plugin; NULL: not available. */
-    void *cublas;
 } weir_kernel_context;
 
 typedef struct weir_kernel {

@@ -25,8 +25,7 @@ needs needs_of(const weir_matmul_args &args)
 size_t place(activations *x, const weir_matmul_args &args, char *base)
 {
     const needs n = needs_of(args);
-    const auto rows = (size_t)tiles_of(args.n_rows, kTile) * kTile, steps = (size_t)x->steps,
-               of_halves = (size_t)tiles_of(args.n_rows, kHalfTile) * kHalfTile;
+    const auto rows = (size_t)tiles_of(args.n_rows, kTile) * kTile, steps = (size_t)x->steps;
     size_t end = 0;
     const auto place = [&](bool is_needed, size_t bytes) {
         char *const at = is_needed && base ? base + end : nullptr;
@@ -37,9 +36,9 @@ size_t place(activations *x, const weir_matmul_args &args, char *base)
     x->scales = reinterpret_cast<float *>(place(n.codes, rows * steps * 2 * sizeof(float)));
     x->sums = reinterpret_cast<float *>(place(n.codes, rows * steps * 2 * sizeof(float)));
     x->half_sums = reinterpret_cast<float *>(place(n.codes, rows * steps * 4 * sizeof(float)));
-    x->bf16 = reinterpret_cast<uint8_t *>(place(n.bf16, of_halves * steps * WEIR_CUDA_STEP * 2));
-    x->f16 = reinterpret_cast<uint8_t *>(place(n.f16, of_halves * steps * WEIR_CUDA_STEP * 2));
-    x->inverses = reinterpret_cast<float *>(place(n.f16, of_halves * sizeof(float)));
+    x->bf16 = reinterpret_cast<uint8_t *>(place(n.bf16, rows * steps * WEIR_CUDA_STEP * 2));
+    x->f16 = reinterpret_cast<uint8_t *>(place(n.f16, rows * steps * WEIR_CUDA_STEP * 2));
+    x->inverses = reinterpret_cast<float *>(place(n.f16, rows * sizeof(float)));
     x->f32 = reinterpret_cast<float *>(place(n.f32, rows * steps * WEIR_CUDA_STEP * sizeof(float)));
     return end;
 }
@@ -76,7 +75,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (args.n_groups > 0) return "takes one matrix a call";
     if (args.n_in < 1 || args.n_in > INT32_MAX - WEIR_CUDA_STEP) return "n_in is not 1 to 2^31";
     /* Tiles of rows are an axis of the grid. */
-    if (args.n_rows > 65535 - kHalfTile) return "more than 65519 rows";
+    if (args.n_rows > 65535 - kTile) return "more than 65527 rows";
     for (int32_t o = 0; o < args.n_outputs; o++)
         if (const char *why = reject_weight(args, *args.outputs[o].weight)) return why;
     return nullptr;
@@ -98,17 +97,15 @@ product product_of(
     product p = {};
     p.weight = static_cast<const uint8_t *>(weight.data);
     p.n_out = weight.n_out, p.n_rows = args.n_rows;
-    p.n_tiles = tiles_of(
-        args.n_rows, weight.dtype == WEIR_BF16 || weight.dtype == WEIR_F16 ? kHalfTile : kTile
-    );
+    p.n_tiles = tiles_of(args.n_rows, kTile);
     p.steps = x.steps, p.slice_steps = slice_steps_of(x.steps),
     p.n_slices = (x.steps + p.slice_steps - 1) / p.slice_steps;
     p.x = x, p.dst = output.dst, p.dst_stride = output.dst_stride, p.bias = output.bias,
     p.accumulate = output.accumulate;
     if (weir_cuda_format_of(weight.dtype, &format))
         p.planes = weir_cuda_planes_of(format, weight.n_in);
-    else
-        p.row_bytes = (int64_t)weir_cuda_row_stride(weight.dtype, weight.n_in);
+    p.row_bytes = (int64_t)weir_cuda_row_stride(weight.n_in);
+    p.panel_bytes = (int64_t)weir_cuda_half_panel(weight.n_in);
     return p;
 }
 

@@ -2,8 +2,7 @@
  * activations in scratch, the end of a product. Order (docs/kernels.md): at most 16 slices of whole
  * 256 inputs, by n_in alone; a slice is summed from zero in ascending steps of 64 inputs by one
  * warp, then slices in ascending order, for any number of rows. Activations are rounded once per
- * call (matmul_prepare.cu) to scratch, in the order of the tensor cores' registers: tiles of 8
- * rows, the last one padded with zeros; a warp reads 512 consecutive bytes of a tile at a time. */
+ * call (matmul_prepare.cu) to scratch, in tiles of 8 rows, the last one padded with zeros. */
 #pragma once
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/cuda.h"
@@ -12,7 +11,7 @@
 
 namespace weir_cuda_matmul {
 
-constexpr int kWarp = 32, kPanel = WEIR_CUDA_PANEL, kTile = 8, kHalfTile = 16, kMostSlices = 16,
+constexpr int kWarp = 32, kPanel = WEIR_CUDA_PANEL, kTile = 8, kMostSlices = 16,
               kSliceSteps = WEIR_CUDA_SUPER / WEIR_CUDA_STEP;
 constexpr int kWarps = 8; /* of a block */
 
@@ -25,11 +24,10 @@ struct activations {
     float *scales; /* [tiles][2 steps][8 rows] */
     float *sums; /* the same: scale * sum of a group's codes */
     float *half_sums; /* [tiles][4 steps][8 rows]: of 16 codes each */
-    /* [tiles of 16 rows][2 steps][2][32 lanes][16]: lane 4 g + t has inputs 8t + 4j .. 8t + 4j + 3
-     * of 32 in operand j, of row g and of row g + 8 by turns of two. */
+    /* [tiles][steps][8 rows][128 bytes], swizzled as weights are (kernels/cuda/weight.h). */
     uint8_t *bf16;
     uint8_t *f16; /* the same, of x * 2^e */
-    float *inverses; /* [16 tiles]: 2^-e */
+    float *inverses; /* [8 tiles]: 2^-e */
     float *f32; /* [8 tiles][64 steps], padded with zeros */
 };
 
@@ -37,9 +35,9 @@ struct activations {
 struct product {
     const uint8_t *weight;
     weir_cuda_planes planes; /* quantised */
-    int64_t row_bytes; /* dense     */
+    int64_t row_bytes, panel_bytes; /* f32, halves */
     int64_t n_out, n_rows, steps, slice_steps, n_slices, dst_stride;
-    int64_t n_tiles; /* of kTile rows, or kHalfTile */
+    int64_t n_tiles; /* of kTile rows */
     activations x;
     float *dst;
     /* row_scales: NULL, or the factors of a row's sums. */
@@ -91,11 +89,11 @@ inline int64_t slice_steps_of(int64_t steps)
     return (least + kSliceSteps - 1) / kSliceSteps * kSliceSteps;
 }
 
-/* Whether the row of a tile that the lane loads is there, or the first of two: the padding, most of
- * what a decode step would read, stays in scratch. */
-__device__ __forceinline__ bool has_row(const product &p, int64_t tile, int rows_of_tile)
+/* Whether the row of a tile that the lane loads is there: the padding, most of what a decode step
+ * would read, stays in scratch. */
+__device__ __forceinline__ bool has_row(const product &p, int64_t tile)
 {
-    return tile * rows_of_tile + (int64_t)(threadIdx.x % kWarp / 4) < p.n_rows;
+    return tile * kTile + (int64_t)(threadIdx.x % kWarp / 4) < p.n_rows;
 }
 
 /* Writes an element, from the sum of all slices. */

@@ -175,7 +175,7 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
     )
     {
         const auto at = tile * p.steps + index;
-        load_tile(x, codes_of(p, at), scales_of(p, at), sums_of(p, at), has_row(p, tile, kTile));
+        load_tile(x, codes_of(p, at), scales_of(p, at), sums_of(p, at), has_row(p, tile));
     }
 
     static __device__ __forceinline__ void multiply(

@@ -101,27 +101,25 @@ __device__ __forceinline__ uint32_t pair_of(float low, float high, bool is_f16)
            (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
 }
 
-/* A thread computes 8 inputs of a row. */
+/* A thread computes 8 inputs of a row: 16 bytes. */
 template <bool IS_F16>
 __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, const activations x)
 {
     weir_cuda::begin_kernel();
-    const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x,
-                  chunk = unit / 4, t = unit % 4;
-    if (chunk >= 2 * x.steps) return;
+    const int64_t row = blockIdx.y, piece = (int64_t)blockIdx.x * kThreads + threadIdx.x,
+                  step = piece / 8, in_tile = row % kTile;
+    if (step >= x.steps) return;
     const float factor = IS_F16 ? 1.0f / x.inverses[row] : 1.0f; /* powers of two: exact */
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int64_t column = chunk * 32 + 8 * t + 2 * i;
+        const int64_t column = piece * 8 + 2 * i;
         words[i] =
             pair_of(x_at(args, row, column) * factor, x_at(args, row, column + 1) * factor, IS_F16);
     }
-    uint8_t *const to = (IS_F16 ? x.f16 : x.bf16) + (row / kHalfTile * 2 * x.steps + chunk) * 1024 +
-                        (4 * (row % 8) + t) * 16 + row % kHalfTile / 8 * 4;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        *reinterpret_cast<uint32_t *>(to + i / 2 * 512 + i % 2 * 8) = words[i];
+    uint8_t *const tile = (IS_F16 ? x.f16 : x.bf16) + (row / kTile * x.steps + step) * 1024;
+    *reinterpret_cast<uint4 *>(tile + in_tile * 128 + (piece % 8 ^ in_tile) * 16) =
+        make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 __global__ void __launch_bounds__(kThreads) copy(const weir_matmul_args args, const activations x)
@@ -139,22 +137,20 @@ namespace weir_cuda_matmul {
 void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream)
 {
     using namespace weir_cuda_matmul_prepare;
-    const auto blocks = [&](int64_t units, int64_t rows_of_tile) {
+    const auto blocks = [&](int64_t units) {
         return dim3(
             (unsigned)((units + kThreads - 1) / kThreads),
-            (unsigned)((x.n_rows + rows_of_tile - 1) / rows_of_tile * rows_of_tile)
+            (unsigned)(tiles_of(x.n_rows, kTile) * kTile)
         );
     };
-    const int64_t quads = 8 * x.steps; /* four lanes to 32 inputs */
-    const dim3 of_halves = blocks(quads, kHalfTile);
-    if (x.codes) WEIR_LAUNCH(quantise, blocks(quads, kTile), kThreads, 0, stream, args, x);
-    if (x.bf16) WEIR_LAUNCH(narrow<false>, of_halves, kThreads, 0, stream, args, x);
+    const dim3 of_pieces = blocks(8 * x.steps); /* of 8 inputs */
+    if (x.codes) WEIR_LAUNCH(quantise, of_pieces, kThreads, 0, stream, args, x);
+    if (x.bf16) WEIR_LAUNCH(narrow<false>, of_pieces, kThreads, 0, stream, args, x);
     if (x.f16) {
-        WEIR_LAUNCH(scale_rows, of_halves.y, kThreads, 0, stream, args, x);
-        WEIR_LAUNCH(narrow<true>, of_halves, kThreads, 0, stream, args, x);
+        WEIR_LAUNCH(scale_rows, of_pieces.y, kThreads, 0, stream, args, x);
+        WEIR_LAUNCH(narrow<true>, of_pieces, kThreads, 0, stream, args, x);
     }
-    if (x.f32)
-        WEIR_LAUNCH(copy, blocks(x.steps * WEIR_CUDA_STEP, kTile), kThreads, 0, stream, args, x);
+    if (x.f32) WEIR_LAUNCH(copy, blocks(x.steps * WEIR_CUDA_STEP), kThreads, 0, stream, args, x);
 }
 
 } // namespace weir_cuda_matmul

@@ -221,22 +221,19 @@ weir_dtype weir_cuda_dtype(weir_dtype file, bool exact)
     }
 }
 
-static bool is_kept_dense(weir_dtype kept)
-{
-    return kept == WEIR_F32 || kept == WEIR_BF16 || kept == WEIR_F16;
-}
-
 bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_t n_in)
 {
     if ((unsigned)kept >= WEIR_DTYPE_COUNT || n_rows < 0 || n_in < 1 || n_rows > INT32_MAX ||
         n_in > INT32_MAX - WEIR_CUDA_STEP)
         return false;
-    if (is_kept_dense(kept))
-        return !__builtin_mul_overflow(weir_cuda_row_stride(kept, n_in), (size_t)n_rows, out);
+    if (kept == WEIR_F32)
+        return !__builtin_mul_overflow(weir_cuda_row_stride(n_in), (size_t)n_rows, out);
+    const size_t panels = (size_t)((n_rows + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL);
+    if (weir_cuda_is_half(kept))
+        return !__builtin_mul_overflow(weir_cuda_half_panel(n_in), panels, out);
     weir_cuda_format format;
     if (!weir_cuda_format_of(kept, &format) || n_in % weir_dtype_of(kept).block_elements)
         return false;
-    const size_t panels = (size_t)((n_rows + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL);
     return !__builtin_mul_overflow(weir_cuda_planes_of(format, n_in).panel_bytes, panels, out);
 }
 
@@ -337,40 +334,59 @@ static weir_status pack_panel(
     return bad ? WEIR_EFORMAT : WEIR_OK;
 }
 
-/* Returns EFORMAT if a value is beyond f16. */
-static weir_status put_dense(uint8_t *dst, weir_dtype kept, const float *values, int64_t n)
+/* Rounds n values, at most 8, to a piece of 16 bytes. Returns EFORMAT if one is beyond f16. */
+static weir_status put_halves(uint8_t *piece, weir_dtype kept, const float *values, int64_t n)
 {
     bool bad = false;
-    switch (kept) {
-    case WEIR_BF16:
-        for (int64_t i = 0; i < n; i++) put_half(dst, (size_t)i, weir_bf16_from_f32(values[i]));
-        break;
-    case WEIR_F16:
-        for (int64_t i = 0; i < n; i++) {
-            const uint16_t bits = weir_f16_from_f32(values[i]);
-            bad = bad || is_infinite_half(bits);
-            put_half(dst, (size_t)i, bits);
-        }
-        break;
-    default: memcpy(dst, values, (size_t)n * sizeof *values); break;
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t bits =
+            kept == WEIR_BF16 ? weir_bf16_from_f32(values[i]) : weir_f16_from_f32(values[i]);
+        bad = bad || (kept == WEIR_F16 && is_infinite_half(bits));
+        put_half(piece, (size_t)i, bits);
     }
     return bad ? WEIR_EFORMAT : WEIR_OK;
 }
 
+/* Expands CHUNK values of a file's row at a time; `to` is the row in f32, or its panel. */
 static weir_status pack_dense_row(
-    uint8_t *dst, weir_dtype kept, const uint8_t *source, weir_dtype file, int64_t n_in
+    uint8_t *to, weir_dtype kept, const uint8_t *source, weir_dtype file, int64_t n_in, int64_t row
 )
 {
-    const size_t bytes = weir_row_bytes(kept, n_in);
     for (int64_t column = 0; column < n_in; column += CHUNK) {
         float values[CHUNK];
         const int64_t n = n_in - column < CHUNK ? n_in - column : CHUNK;
         WEIR_TRY(
             weir_k_ref_dequantise_finite(values, source + weir_row_bytes(file, column), file, n)
         );
-        WEIR_TRY(put_dense(dst + weir_row_bytes(kept, column), kept, values, n));
+        if (kept == WEIR_F32) {
+            memcpy(to + column * 4, values, (size_t)n * sizeof *values);
+            continue;
+        }
+        for (int64_t i = 0; i < n; i += 8)
+            WEIR_TRY(put_halves(
+                to + weir_cuda_half_piece(row, column + i), kept, values + i, n - i < 8 ? n - i : 8
+            ));
     }
-    memset(dst + bytes, 0, weir_cuda_row_stride(kept, n_in) - bytes);
+    return WEIR_OK;
+}
+
+static weir_status pack_dense(
+    uint8_t *to, weir_dtype kept, const uint8_t *source, weir_dtype file, int64_t n_in,
+    int64_t count
+)
+{
+    const bool is_half = weir_cuda_is_half(kept);
+    size_t bytes;
+    if (!weir_cuda_weight_bytes(&bytes, kept, count, n_in)) return WEIR_EINVAL;
+    memset(to, 0, bytes);
+    for (int64_t row = 0; row < count; row++) {
+        const size_t at = is_half ? (size_t)(row / WEIR_CUDA_PANEL) * weir_cuda_half_panel(n_in)
+                                  : (size_t)row * weir_cuda_row_stride(n_in);
+        WEIR_TRY(pack_dense_row(
+            to + at, kept, source + (size_t)row * weir_row_bytes(file, n_in), file, n_in,
+            row % WEIR_CUDA_PANEL
+        ));
+    }
     return WEIR_OK;
 }
 
@@ -381,15 +397,8 @@ weir_status weir_cuda_pack_rows(
 {
     const uint8_t *source = (const uint8_t *)src + (size_t)first * weir_row_bytes(file, n_in);
     uint8_t *to = dst;
-    if (is_kept_dense(kept)) {
-        const size_t stride = weir_cuda_row_stride(kept, n_in),
-                     row_bytes = weir_row_bytes(file, n_in);
-        for (int64_t row = 0; row < count; row++)
-            WEIR_TRY(pack_dense_row(
-                to + (size_t)row * stride, kept, source + (size_t)row * row_bytes, file, n_in
-            ));
-        return WEIR_OK;
-    }
+    if (kept == WEIR_F32 || weir_cuda_is_half(kept))
+        return pack_dense(to, kept, source, file, n_in, count);
     weir_cuda_format format;
     if (!weir_cuda_format_of(kept, &format) || file != kept || first % WEIR_CUDA_PANEL)
         return WEIR_EINVAL;
@@ -412,22 +421,25 @@ static double half_at(const uint8_t *plane, size_t index)
 
 static double dense_element(const weir_weight *weight, int64_t row, int64_t column)
 {
-    const uint8_t *const at = (const uint8_t *)weight->data +
-                              (size_t)row * weir_cuda_row_stride(weight->dtype, weight->n_in);
+    const uint8_t *data = weight->data;
     float value;
     uint16_t bits;
-    switch (weight->dtype) {
-    case WEIR_BF16:
-        memcpy(&bits, at + column * 2, sizeof bits);
-        return (double)weir_bf16_to_f32(bits);
-    case WEIR_F16: return half_at(at, (size_t)column);
-    default: memcpy(&value, at + column * 4, sizeof value); return (double)value;
+    if (weight->dtype == WEIR_F32) {
+        data += (size_t)row * weir_cuda_row_stride(weight->n_in) + (size_t)column * sizeof value;
+        memcpy(&value, data, sizeof value);
+        return (double)value;
     }
+    data += (size_t)(row / WEIR_CUDA_PANEL) * weir_cuda_half_panel(weight->n_in) +
+            weir_cuda_half_piece(row % WEIR_CUDA_PANEL, column - column % 8);
+    if (weight->dtype == WEIR_F16) return half_at(data, (size_t)(column % 8));
+    memcpy(&bits, data + column % 8 * 2, sizeof bits);
+    return (double)weir_bf16_to_f32(bits);
 }
 
 double weir_cuda_element(const weir_weight *weight, int64_t row, int64_t column)
 {
-    if (is_kept_dense(weight->dtype)) return dense_element(weight, row, column);
+    if (weight->dtype == WEIR_F32 || weir_cuda_is_half(weight->dtype))
+        return dense_element(weight, row, column);
     weir_cuda_format format;
     if (!weir_cuda_format_of(weight->dtype, &format)) return 0.0;
     const weir_cuda_planes planes = weir_cuda_planes_of(format, weight->n_in);

@@ -2,8 +2,15 @@
  *
  * dtype is the stored type: f32, bf16 or f16, or the file's quantised type.
  *
- * Dense: plain rows, each padded with zeros to whole 16 bytes: read by 16-byte loads, and accepted
- * by cuBLASLt.
+ * f32: plain rows, each padded with zeros to whole 16 bytes.
+ *
+ * bf16 and f16: panels of 16 output rows, the last one padded with zeros, one after another:
+ *
+ *   [steps of 64 inputs][16 rows][128 bytes]       zeros after n_in
+ *
+ * The 16-byte piece j of row r stands at piece j ^ (r & 7), the 128-byte swizzle of tensor cores:
+ * eight rows' pieces of one column are in eight different groups of shared memory's banks. A panel,
+ * and any run of its steps, is one run of bytes: copies to shared memory need no addresses of rows.
  *
  * Quantised: panels of 16 output rows, the last one padded with zeros, each a run of planes over
  * `steps` of 64 inputs (zeros after n_in):
@@ -115,13 +122,34 @@ static inline weir_cuda_planes weir_cuda_planes_of(weir_cuda_format format, int6
     return planes;
 }
 
-/* Bytes between dense rows. */
-static inline size_t weir_cuda_row_stride(weir_dtype kept, int64_t n_in)
+static inline bool weir_cuda_is_half(weir_dtype kept)
 {
-    return (weir_row_bytes(kept, n_in) + 15) / 16 * 16;
+    return kept == WEIR_BF16 || kept == WEIR_F16;
+}
+enum {
+    WEIR_CUDA_HALF_ROW = WEIR_CUDA_STEP * 2, /* bytes of a row in a step of 16-bit values */
+    WEIR_CUDA_HALF_STEP = WEIR_CUDA_PANEL * WEIR_CUDA_HALF_ROW,
+};
+/* Bytes of a panel of 16-bit values. */
+static inline size_t weir_cuda_half_panel(int64_t n_in)
+{
+    return (size_t)((n_in + WEIR_CUDA_STEP - 1) / WEIR_CUDA_STEP) * WEIR_CUDA_HALF_STEP;
+}
+/* Offset in a panel of 16-bit values of the 16 bytes that begin at `column`, a multiple of 8. */
+static inline size_t weir_cuda_half_piece(int64_t row, int64_t column)
+{
+    const size_t piece = (size_t)(column % WEIR_CUDA_STEP / 8) ^ (size_t)(row & 7);
+    return (size_t)(column / WEIR_CUDA_STEP) * WEIR_CUDA_HALF_STEP +
+           (size_t)row * WEIR_CUDA_HALF_ROW + piece * 16;
 }
 
-/* Bytes of n_rows rows; also the offset of row n_rows if it is a multiple of WEIR_CUDA_PANEL.
+/* Bytes between rows of f32. */
+static inline size_t weir_cuda_row_stride(int64_t n_in)
+{
+    return ((size_t)n_in * sizeof(float) + 15) / 16 * 16;
+}
+
+/* Bytes of n_rows rows, in whole panels; also the offset of row n_rows if it is a multiple of WEIR_CUDA_PANEL.
  * Returns false if they overflow a size_t, if n_in is not a multiple of the block, or for a dtype
  * that is not stored. */
 bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_t n_in);

@@ -163,7 +163,7 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
         });
     const size_t bytes = kernel->scratch(&args) + kernel->thread_scratch * (size_t)threads;
     Memory scratch = aligned_memory(bytes);
-    const weir_kernel_context context = { 0, threads, nullptr, scratch.get(), bytes, nullptr };
+    const weir_kernel_context context = { 0, threads, nullptr, scratch.get(), bytes };
 
     double limit = bandwidth(), most = amx ? tile_peak() : peak(!bf16), clock = clock_rate();
     std::vector<double> times;

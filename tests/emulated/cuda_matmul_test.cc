@@ -120,7 +120,7 @@ TEST(CudaMatmul, RejectsWithAReason)
     args.n_in = 32;
     EXPECT_STREQ(why(), "n_in differs from the weight's");
     args.n_in = 64, args.n_rows = 65528;
-    EXPECT_STREQ(why(), "more than 65519 rows");
+    EXPECT_STREQ(why(), "more than 65527 rows");
     args.n_rows = 1, args.n_outputs = 5;
     EXPECT_STREQ(why(), "too many outputs");
     args.n_outputs = 1;

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 most=50 all=()
 [ "${1:-}" != --all ] || { most=0 all=(--test_arg=--most --test_arg=0); shift; }
-bazel test //tests/emulated:{emulated,offload,cublas}_test \
+bazel test //tests/emulated:{emulated,offload}_test \
     //tests/emulated:cuda_{test,attention_test,delta_test,emulation_test,engine_test,matmul_test} \
     ${all:+"${all[@]}"} "$@"
 # The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP

@@ -52,6 +52,42 @@ TEST(CudaWeight, HoldsTheFilesValuesExactly)
     }
 }
 
+// The first row of a panel of 16-bit values, in the order of its inputs.
+weir_status pack_row(
+    std::vector<uint16_t> &row, weir_dtype kept, const void *file, weir_dtype dtype, int64_t n
+)
+{
+    size_t bytes = 0;
+    if (!weir_cuda_weight_bytes(&bytes, kept, 1, n)) return WEIR_EINVAL;
+    const Memory panel = aligned_memory(bytes);
+    const weir_status status = weir_cuda_pack_rows(panel.get(), kept, file, dtype, n, 0, 1);
+    row.resize((size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        std::memcpy(&row[(size_t)i], panel.get() + i / 64 * 2048 + i % 64 * 2, 2);
+    return status;
+}
+
+// Panels of 16 rows, steps of 64 inputs, pieces of 8 in the order of the 128-byte swizzle.
+TEST(CudaWeight, SwizzlesPanelsOfHalves)
+{
+    const int64_t n_out = 19, n_in = 100;
+    std::vector<uint16_t> file((size_t)(n_out * n_in));
+    for (size_t i = 0; i < file.size(); i++) file[i] = (uint16_t)(i + 1);
+    size_t bytes = 0;
+    ASSERT_TRUE(weir_cuda_weight_bytes(&bytes, WEIR_BF16, n_out, n_in));
+    ASSERT_EQ(bytes, 2u * 2u * 2048u);
+    std::vector<uint16_t> packed(bytes / 2, 0xFFFF), want(bytes / 2, 0);
+    ASSERT_EQ(
+        weir_cuda_pack_rows(packed.data(), WEIR_BF16, file.data(), WEIR_BF16, n_in, 0, n_out),
+        WEIR_OK
+    );
+    for (int64_t r = 0; r < n_out; r++)
+        for (int64_t i = 0; i < n_in; i++)
+            want[(size_t)(((r / 16 * 2 + i / 64) * 16 + r % 16) * 64 +
+                          ((i % 64 / 8) ^ (r % 8)) * 8 + i % 8)] = file[(size_t)(r * n_in + i)];
+    EXPECT_EQ(packed, want);
+}
+
 TEST(CudaWeight, WidensWhatNoKernelReads)
 {
     const double doubles[] = { 1.0, -0.1, 1e-3 };
@@ -71,11 +107,9 @@ TEST(CudaWeight, WidensWhatNoKernelReads)
             if (std::isfinite(value)) codes.push_back(byte);
         }
         const auto n = (int64_t)codes.size();
-        std::vector<uint16_t> kept((size_t)(n + 8));
+        std::vector<uint16_t> kept;
         ASSERT_EQ(weir_cuda_dtype(dtype, false), WEIR_BF16);
-        ASSERT_EQ(
-            weir_cuda_pack_rows(kept.data(), WEIR_BF16, codes.data(), dtype, n, 0, 1), WEIR_OK
-        );
+        ASSERT_EQ(pack_row(kept, WEIR_BF16, codes.data(), dtype, n), WEIR_OK);
         for (size_t i = 0; i < codes.size(); i++) {
             float value;
             ASSERT_EQ(weir_dequantise(&value, &codes[i], dtype, 1), WEIR_OK);
@@ -95,18 +129,16 @@ TEST(CudaWeight, KeepsLevelsAsF16)
         ASSERT_EQ(weir_cuda_dtype(dtype, true), WEIR_F32);
         const int64_t n = 512;
         auto file = random_file(dtype, n, 9);
-        std::vector<uint16_t> kept((size_t)n);
+        std::vector<uint16_t> kept;
         std::vector<float> values((size_t)n);
         ASSERT_EQ(weir_dequantise(values.data(), file.data(), dtype, n), WEIR_OK);
-        ASSERT_EQ(weir_cuda_pack_rows(kept.data(), WEIR_F16, file.data(), dtype, n, 0, 1), WEIR_OK);
+        ASSERT_EQ(pack_row(kept, WEIR_F16, file.data(), dtype, n), WEIR_OK);
         for (size_t i = 0; i < kept.size(); i++)
             ASSERT_EQ(kept[i], weir_f16_from_f32(values[i])) << weir_dtype_of(dtype).name;
         if (dtype != WEIR_IQ3_S) continue;
         const uint16_t large = weir_f16_from_f32(30000.0f);
         std::memcpy(file.data() + 110, &large, 2);
-        EXPECT_EQ(
-            weir_cuda_pack_rows(kept.data(), WEIR_F16, file.data(), dtype, n, 0, 1), WEIR_EFORMAT
-        );
+        EXPECT_EQ(pack_row(kept, WEIR_F16, file.data(), dtype, n), WEIR_EFORMAT);
     }
     EXPECT_EQ(n_types, 12);
 }
@@ -126,7 +158,9 @@ TEST(CudaWeight, TellsItsBytes)
     ASSERT_TRUE(of(WEIR_Q4_0, 17, 96));
     EXPECT_EQ(bytes, 2u * 2u * (512u + 64u)) << "whole panels and steps";
     ASSERT_TRUE(of(WEIR_BF16, 3, 9));
-    EXPECT_EQ(bytes, 3u * 32u);
+    EXPECT_EQ(bytes, 2048u) << "whole panels and steps";
+    ASSERT_TRUE(of(WEIR_F32, 3, 9));
+    EXPECT_EQ(bytes, 3u * 48u) << "rows of whole 16 bytes";
     for (const weir_dtype dtype : kQuantised) { // 16-byte loads from every plane of every panel
         weir_cuda_format format;
         ASSERT_TRUE(weir_cuda_format_of(dtype, &format));

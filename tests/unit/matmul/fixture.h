@@ -201,7 +201,7 @@ inline bool run(const weir_kernel &kernel, const weir_matmul_args &args, int n_t
         (kernel.scratch ? kernel.scratch(&args) : 0) + kernel.thread_scratch * (size_t)n_threads;
     Memory scratch = aligned_memory(bytes + 64);
     std::memset(scratch.get(), 0xA5, bytes + 64);
-    const weir_kernel_context context = { 0, n_threads, nullptr, scratch.get(), bytes, nullptr };
+    const weir_kernel_context context = { 0, n_threads, nullptr, scratch.get(), bytes };
     if (kernel.run(&context, &args) != WEIR_OK) return false;
     for (size_t i = bytes; i < bytes + 64; i++)
         if ((uint8_t)scratch.get()[i] != 0xA5) return false;

@@ -448,7 +448,7 @@ TEST(Tiles, RejectWithAReason)
     EXPECT_STREQ(
         weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), "n_in differs from the weight's"
     );
-    const weir_kernel_context small = { 0, 2, nullptr, nullptr, 0, nullptr };
+    const weir_kernel_context small = { 0, 2, nullptr, nullptr, 0 };
     args.n_in = 64;
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.run(&small, &args), WEIR_EINVAL)
         << "scratch is too small";

@@ -55,9 +55,7 @@ class State {
         args.k_stride = args.v_stride = layer_.n_kv_heads * layer_.head_dim;
         args.gate_stride = 1;
         std::vector<double> scratch(weir_kernel_ref_coda_write.scratch(&args) / 8 + 8);
-        const weir_kernel_context context = {
-            0, 1, nullptr, scratch.data(), scratch.size() * 8, nullptr
-        };
+        const weir_kernel_context context = { 0, 1, nullptr, scratch.data(), scratch.size() * 8 };
         ASSERT_EQ(weir_kernel_ref_coda_write.run(&context, &args), WEIR_OK);
     }
     float value(int64_t head, weir_kv_side side, int64_t slot, int64_t dim)
