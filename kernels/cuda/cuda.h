@@ -3,14 +3,16 @@
  *
  * With -x c++ -DWEIR_EMULATE_CUDA a .cu file is plain C++: //tests/emulated:cuda_test checks
  * arithmetic, indices, barriers and shuffles of every override against ref, without a GPU. The
- * emulation is in emulate/. Four things are written differently for it:
+ * emulation is in emulate/. Five things are written differently for it:
  *     WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)
  *         for kernel<<<...>>>(...); a kernel with commas in its name in parentheses
  *     WEIR_DYNAMIC_SHARED(type, name)
  *         for extern __shared__: `name` points to the launch's shared_bytes
+ *     WEIR_SWIZZLED_SHARED(type, name)
+ *         the same, aligned as tensor cores want swizzled rows
  *     weir_cuda::begin_kernel()
  *         at the start of a kernel, which may run while the one before it ends
- *     kernels/cuda/tensor.h
+ *     kernels/cuda/tensor.h, bulk.h, warpgroup.h
  *         for PTX: tensor cores, ldmatrix, asynchronous copies
  * Alignment is __align__(n), and no function is __noinline__: the host's headers use that word. */
 #pragma once
@@ -92,4 +94,7 @@ void launch(
 #define WEIR_DYNAMIC_SHARED(type, name)                                                            \
     extern __shared__ __align__(128) unsigned char weir_dynamic_shared[];                          \
     type *const name = reinterpret_cast<type *>(weir_dynamic_shared)
+#define WEIR_SWIZZLED_SHARED(type, name)                                                           \
+    extern __shared__ __align__(1024) unsigned char weir_swizzled_shared[];                        \
+    type *const name = reinterpret_cast<type *>(weir_swizzled_shared)
 #endif

@@ -1,6 +1,8 @@
 // Fibers, their scheduler, and what they wait for: see block.h.
 #include "kernels/cuda/emulate/block.h"
 
+#include "kernels/cuda/emulate/async.h"
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -53,16 +55,10 @@ weir_emulate_switch:
 namespace weir_emulate {
 namespace {
 
-constexpr size_t kStack = 256 << 10, kPage = 4096, kStaticShared = 48 << 10, kMostShared = 99 << 10,
-                 kBeyond = 1024;
+constexpr size_t kStack = 256 << 10, kPage = 4096, kStaticShared = 48 << 10, kBeyond = 1024;
 constexpr int kMostThreads = 1024, kWarp = 32;
 
-struct Copy {
-    char *shared;
-    const void *global;
-};
-
-enum class State { Ready, AtBarrier, InWarp, Done };
+enum class State { Ready, AtBarrier, InWarp, Waiting, Done };
 
 struct Fiber {
     char *stack = nullptr; // its lowest byte
@@ -72,10 +68,10 @@ struct Fiber {
     unsigned mask = 0; // InWarp
     WarpOperation operation = nullptr;
     void *arguments = nullptr;
+    bool (*is_over)(const void *) = nullptr; // Waiting
+    const void *wait = nullptr;
     Site site = {};
     bool has_waited = false; // for the kernel before
-    std::vector<Copy> copies; // since the last commit
-    std::vector<std::vector<Copy>> groups; // committed, oldest first
 };
 
 struct Warp { // bits of lanes
@@ -140,8 +136,7 @@ void fiber_main()
     block.body(block.launch);
     Fiber &fiber = self();
     if (!fiber.has_waited) die("the thread ends and has not waited for the kernel before");
-    if (!fiber.copies.empty() || !fiber.groups.empty())
-        die("the thread ends with copies that it did not wait for");
+    end_thread();
     if (block.n_at_barrier > 0) die("the thread ends while others wait at a barrier");
     const int first = block.running / kWarp * kWarp;
     for (int i = first; i < std::min(first + kWarp, block.n); i++)
@@ -186,8 +181,10 @@ bool run_round(uint32_t awake)
 {
     bool moved = false;
     scrambled((unsigned)block.n, [&](unsigned i) {
-        if (awake >> i / kWarp & 1 && block.fibers[i].state == State::Ready)
-            enter((int)i), moved = true;
+        if (!(awake >> i / kWarp & 1)) return;
+        Fiber &fiber = block.fibers[i];
+        if (fiber.state == State::Waiting && fiber.is_over(fiber.wait)) fiber.state = State::Ready;
+        if (fiber.state == State::Ready) enter((int)i), moved = true;
     });
     return moved;
 }
@@ -198,6 +195,7 @@ void run_block()
         std::memset(__start_weir_shared, 0xFF, (size_t)(__stop_weir_shared - __start_weir_shared));
     std::fill(block.memory.begin(), block.memory.end(), (char)0xFF);
     block.n_done = block.n_at_barrier = block.sum = 0;
+    begin_async();
     for (auto &warp : block.warps) warp = {};
     for (int i = 0; i < block.n; i++) {
         prepare(i);
@@ -207,18 +205,24 @@ void run_block()
     const uint32_t everyone = 0xffffffffu;
     uint32_t awake = 0;
     while (block.n_done < block.n) {
+        const uint64_t random = next_random();
+        if (random >> 60 == 0) (void)deliver_copy(random);
         if (run_round(awake)) continue;
         const bool moved = run_round(everyone);
         awake = (uint32_t)(next_random() >> 32);
-        if (moved) continue;
+        if (moved || deliver_copy(next_random())) continue;
         for (int i = 0; i < block.n; i++) {
             const Fiber &fiber = block.fibers[(size_t)i];
             if (fiber.state == State::InWarp)
                 block.running = i,
                 die("waits at %s:%d for lanes that never come", fiber.site.file, fiber.site.line);
+            if (fiber.state == State::Waiting)
+                block.running = i,
+                die("waits at %s:%d for what never comes", fiber.site.file, fiber.site.line);
         }
         die("%d of %d threads reach a barrier, the others never do", block.n_at_barrier, block.n);
     }
+    end_async();
     for (size_t i = block.dynamic_bytes; i < block.dynamic_bytes + kBeyond; i++)
         if (block.dynamic[i] != (char)0xFF) die("writes past its dynamic shared memory");
 }
@@ -252,6 +256,15 @@ bool is_shared(const void *address, size_t bytes)
 }
 
 int lane() { return block.running % kWarp; }
+int thread_index() { return block.running; }
+
+void wait_until(bool (*is_over)(const void *), const void *arguments, Site site)
+{
+    Fiber &fiber = self();
+    fiber.is_over = is_over, fiber.wait = arguments, fiber.site = site;
+    fiber.state = State::Waiting;
+    wait();
+}
 
 int barrier(int value, Site site)
 {
@@ -313,36 +326,7 @@ void warp(unsigned mask, WarpOperation complete, void *arguments, Site site)
     wait();
 }
 
-void copy16(void *shared, const void *global)
-{
-    if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0)
-        die("a copy is not 16-byte aligned");
-    if (!is_shared(shared, 16)) die("the target of a copy is not in shared memory");
-    std::memset(shared, 0xFF, 16);
-    self().copies.push_back({ static_cast<char *>(shared), global });
-}
-
 void wait_for_previous() { self().has_waited = true; }
-
-void commit_copies()
-{
-    self().groups.push_back(std::move(self().copies));
-    self().copies.clear();
-}
-
-void wait_for_copies(int n_left)
-{
-    auto &groups = self().groups;
-    const size_t n = groups.size() > (size_t)n_left ? groups.size() - (size_t)n_left : 0;
-    for (size_t g = 0; g < n; g++)
-        for (const Copy &copy : groups[g]) {
-            if (copy.global)
-                std::memcpy(copy.shared, copy.global, 16);
-            else
-                std::memset(copy.shared, 0, 16);
-        }
-    groups.erase(groups.begin(), groups.begin() + (ptrdiff_t)n);
-}
 
 int take_error()
 {
@@ -351,9 +335,15 @@ int take_error()
     return last;
 }
 
+int capability()
+{
+    static const char *const named = std::getenv("WEIR_EMULATED_CAPABILITY");
+    return named ? std::atoi(named) : 80;
+}
+
 int allow_shared(const void *kernel, int bytes)
 {
-    if (bytes < 0 || (size_t)bytes > kMostShared) return error = 1;
+    if (bytes < 0 || bytes > (capability() >= 90 ? 227 : 99) << 10) return error = 1;
     allowed[kernel] = bytes;
     return 0;
 }
@@ -377,9 +367,9 @@ void run_grid(
     place.block_shape = shape, place.grid_shape = grid;
     block.n = (int)threads, block.body = body, block.launch = launch;
     block.random = 0x9E3779B97F4A7C15u ^ blocks << 20 ^ threads;
-    block.memory.assign(shared_bytes + kBeyond + 128, 0);
+    block.memory.assign(shared_bytes + kBeyond + 1024, 0);
     block.dynamic =
-        block.memory.data() + (128 - reinterpret_cast<uintptr_t>(block.memory.data()) % 128);
+        block.memory.data() + (1024 - reinterpret_cast<uintptr_t>(block.memory.data()) % 1024);
     block.dynamic_bytes = shared_bytes;
     scrambled(blocks, [&](uint64_t b) {
         place.block = { (unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),

@@ -1,5 +1,5 @@
 /* kernels/cuda/emulate/block.h - runs the threads of a block as fibers of one host thread:
- * launches, barriers, warp operations, asynchronous copies.
+ * launches, barriers, warp operations, asynchronous copies (async.h has more of these).
  *
  * Fibers run until they wait. Their order is scrambled in every round, some warps sleep until the
  * others cannot continue, and the order of blocks is scrambled too. Shared memory starts as NaN in
@@ -47,6 +47,10 @@ int barrier(int value, Site site);
 typedef void (*WarpOperation)(void *const *lanes, unsigned mask);
 void warp(unsigned mask, WarpOperation complete, void *arguments, Site site);
 int lane();
+int thread_index(); /* within the block */
+
+/* Waits until is_over(arguments). */
+void wait_until(bool (*is_over)(const void *), const void *arguments, Site site);
 
 /* cp.async: 16 bytes are written to shared memory by the wait that covers them; until then the
  * target holds NaN. From NULL: zeros. */
@@ -64,7 +68,9 @@ void run_grid(
     const void *launch
 );
 int take_error(); /* cudaError_t of the last launch that no device accepts */
-/* At most 99 KB, the limit of sm_86 and sm_89, the lowest since sm_80. */
+/* 80, or what WEIR_EMULATED_CAPABILITY says: which paths are tested. */
+int capability();
+/* At most 227 KB of sm_90; otherwise 99, the limit of sm_86 and sm_89, the lowest since sm_80. */
 int allow_shared(const void *kernel, int bytes);
 
 template <class... Parameters> struct Launch {

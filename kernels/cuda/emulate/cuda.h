@@ -21,7 +21,7 @@ namespace weir_cuda {
 struct facts {
     int multiprocessors, major;
 };
-inline facts device_facts() { return { 2, 8 }; }
+inline facts device_facts() { return { 2, weir_emulate::capability() / 10 }; }
 inline void let_next_start() {}
 inline void wait_for_previous() { weir_emulate::wait_for_previous(); }
 inline void begin_kernel() { weir_emulate::wait_for_previous(); }
@@ -31,6 +31,7 @@ inline void begin_kernel() { weir_emulate::wait_for_previous(); }
     weir_emulate::launch(kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
 #define WEIR_DYNAMIC_SHARED(type, name)                                                            \
     type *const name = static_cast<type *>(weir_emulate::dynamic_shared())
+#define WEIR_SWIZZLED_SHARED(type, name) WEIR_DYNAMIC_SHARED(type, name)
 
 /* ---- the block ------------------------------------------------------------------------------- */
 /* The caller's line. */
