@@ -12,10 +12,11 @@ struct needs {
 needs needs_of(const weir_matmul_args &args)
 {
     needs n = {};
+    const bool is_inside = rounds_inside(args.n_rows, tiles_of(args.n_in, WEIR_CUDA_STEP));
     for (int32_t o = 0; o < args.n_outputs; o++) switch ((int)args.outputs[o].weight->dtype) {
         case WEIR_F32: n.f32 = true; break;
-        case WEIR_BF16: n.bf16 = true; break;
-        case WEIR_F16: n.f16 = true; break;
+        case WEIR_BF16: n.bf16 = !is_inside; break;
+        case WEIR_F16: n.f16 = !is_inside; break;
         default: n.codes = true; break;
         }
     return n;
@@ -85,7 +86,7 @@ size_t scratch(const void *op_args)
 {
     const auto &args = *static_cast<const weir_matmul_args *>(op_args);
     activations x = activations_of(args);
-    return place(&x, args, nullptr);
+    return place(&x, args, nullptr) + joint_bytes(args);
 }
 
 product product_of(
@@ -109,12 +110,12 @@ product product_of(
     return p;
 }
 
-void multiply(group &g, weir_dtype kept, cudaStream_t stream)
+void multiply(group &g, weir_dtype kept, const call &c)
 {
     weir_cuda_format format;
-    if (weir_cuda_format_of(kept, &format)) return multiply_codes(g, kept, stream);
-    if (kept == WEIR_F32) return multiply_floats(g, stream);
-    multiply_halves(g, kept, stream);
+    if (weir_cuda_format_of(kept, &format)) return multiply_codes(g, kept, c.stream);
+    if (kept == WEIR_F32) return multiply_floats(g, c.stream);
+    multiply_halves(g, kept, c);
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
@@ -124,7 +125,9 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     if (context->scratch_bytes < scratch(op_args)) return WEIR_EINVAL;
     if (args.n_rows <= 0 || args.n_outputs <= 0) return WEIR_OK;
     activations x = activations_of(args);
-    (void)place(&x, args, static_cast<char *>(context->scratch));
+    auto *const base = static_cast<char *>(context->scratch);
+    const size_t end = place(&x, args, base);
+    const call c = { args, reinterpret_cast<float4 *>(base + end), stream };
     prepare(args, x, stream);
     bool is_done[WEIR_MATMUL_OUTPUTS] = {};
     for (int32_t first = 0; first < args.n_outputs; first++) {
@@ -135,7 +138,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
             is_done[o] = true;
             g.p[g.n++] = product_of(args, args.outputs[o], x);
         }
-        if (g.n > 0) multiply(g, kept, stream);
+        if (g.n > 0) multiply(g, kept, c);
     }
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }

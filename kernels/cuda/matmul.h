@@ -53,10 +53,18 @@ struct group {
     product p[WEIR_MATMUL_OUTPUTS];
 };
 
+/* What launches need of a call. joint_sums: sums of slices that several warps join
+ * (kernels/cuda/matmul_stream.h). */
+struct call {
+    const weir_matmul_args &args;
+    float4 *joint_sums;
+    cudaStream_t stream;
+};
+
 /* Launches. */
 void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream);
 void multiply_codes(group &g, weir_dtype kept, cudaStream_t stream);
-void multiply_halves(group &g, weir_dtype kept, cudaStream_t stream);
+void multiply_halves(group &g, weir_dtype kept, const call &c);
 void multiply_floats(group &g, cudaStream_t stream);
 
 /* Sets first_block for blocks of `outputs`. Returns the number of blocks. */
@@ -89,6 +97,29 @@ inline int64_t slice_steps_of(int64_t steps)
     return (least + kSliceSteps - 1) / kSliceSteps * kSliceSteps;
 }
 
+/* Few rows (matmul_stream.h): at most so many blocks, each kWarps runs of units; a panel that runs
+ * divide is a joint. Tiles are multiplied in launches of 1, 2 or 4. */
+constexpr int64_t kMostBlocks = 160, kMostJoints = kMostBlocks * kWarps, kMostFewRows = 128;
+inline int64_t stream_tiles(int64_t n_tiles) { return n_tiles < 3 ? n_tiles : 4; }
+/* The sums of the joints of one launch. */
+inline size_t joint_bytes(const weir_matmul_args &args)
+{
+    const int64_t steps = tiles_of(args.n_in, WEIR_CUDA_STEP), per = slice_steps_of(steps),
+                  n_tiles = tiles_of(args.n_rows, kTile);
+    int64_t n = 0;
+    for (int32_t o = 0; o < args.n_outputs; o++)
+        n += tiles_of(args.outputs[o].weight->n_out, kPanel);
+    if (args.n_rows > kMostFewRows) return 0;
+    return (size_t)((n < kMostJoints ? n : kMostJoints) * tiles_of(steps, per) *
+                    stream_tiles(n_tiles) * kWarp) *
+           sizeof(float4);
+}
+/* True if the blocks of a product of halves round its rows themselves: what shared memory has left. */
+inline bool rounds_inside(int64_t n_rows, int64_t steps)
+{
+    return n_rows <= kTile && n_rows * (steps * WEIR_CUDA_STEP * 2 + 20) <= 20480;
+}
+
 /* Whether the row of a tile that the lane loads is there: the padding, most of what a decode step
  * would read, stays in scratch. */
 __device__ __forceinline__ bool has_row(const product &p, int64_t tile)
@@ -103,6 +134,42 @@ __device__ __forceinline__ void put(const product &p, int64_t row, int64_t outpu
     float *const dst = p.dst + row * p.dst_stride + output;
     if (p.bias) sum += p.bias[output];
     *dst = p.accumulate ? *dst + sum : sum;
+}
+
+/* ---- rounding of activations: kernels/cuda/activations.h ---------------------------------------
+ * Element `column` of a row, or zero outside the matrix. */
+__device__ __forceinline__ float x_at(const weir_matmul_args &args, int64_t row, int64_t column)
+{
+    return row < args.n_rows && column < args.n_in ? args.x[row * args.x_stride + column] : 0.0f;
+}
+/* Elements `column`, which is even, and the next one. */
+__device__ __forceinline__ float2 pair_at(const weir_matmul_args &args, int64_t row, int64_t column)
+{
+    const float *const at = args.x + row * args.x_stride + column;
+    if (column + 1 < args.n_in && reinterpret_cast<uintptr_t>(at) % 8 == 0)
+        return *reinterpret_cast<const float2 *>(at);
+    return make_float2(x_at(args, row, column), x_at(args, row, column + 1));
+}
+__device__ __forceinline__ int warp_max(int x)
+{
+#pragma unroll
+    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2)
+        x = max(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+/* 2^-e of a row, from the bits of its greatest magnitude. */
+__device__ __forceinline__ float inverse_of(int greatest)
+{
+    const int exponent = min(14 - ((greatest >> 23) - 127), 100);
+    return greatest >= 0x7F800000 ? 1.0f : __int_as_float((127 - exponent) << 23);
+}
+__device__ __forceinline__ uint32_t pair_of(float low, float high, bool is_f16)
+{
+    if (is_f16)
+        return (uint32_t)__half_as_ushort(__float2half_rn(low)) |
+               (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
+    return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(low)) |
+           (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
 }
 
 /* Types of weights differ in their SLICE: `step` is a lane's part of 64 inputs of a panel as it is
@@ -226,7 +293,7 @@ __device__ __forceinline__ void multiply_few(const group &g, int64_t n_panels)
                         total[part][0] += sum.x, total[part][1] += sum.y;
                         total[part][2] += sum.z, total[part][3] += sum.w;
                     }
-                SLICE::put(p, at.panel - g.first_block[own], first_tile + n, total);
+                SLICE::put(p, at.panel - g.first_block[own], first_tile + n, total, p.row_scales);
             }
             turn++;
         }
@@ -330,7 +397,9 @@ template <class SLICE, int TILES> __device__ __forceinline__ void multiply_many(
     for (int m = 0; m < kManyPanels; m++)
 #pragma unroll
         for (int n = 0; n < TILES; n++)
-            SLICE::put(p, first_panel + down + m, first_tile + across + n, total[m][n]);
+            SLICE::put(
+                p, first_panel + down + m, first_tile + across + n, total[m][n], p.row_scales
+            );
 }
 
 /* ---- the launches of both -------------------------------------------------------------------- */
@@ -348,7 +417,7 @@ template <class SLICE, int TILES> bool is_many(const group &g)
     for (int32_t o = 0; o < g.n; o++)
         blocks += (g.p[o].n_out + S::kPanels * kPanel - 1) / (S::kPanels * kPanel) *
                   ((g.p[o].n_tiles + S::kTiles - 1) / S::kTiles);
-    return g.p[0].n_rows > 128 ||
+    return g.p[0].n_rows > kMostFewRows ||
            (g.p[0].n_rows > 32 && 2 * blocks >= weir_cuda::device_facts().multiprocessors);
 }
 

@@ -200,7 +200,8 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
 
     /* Outputs g and g + 8, rows 2t and 2t + 1. */
     static __device__ __forceinline__ void put(
-        const product &p, int64_t panel, int64_t tile, const float (&sums)[kParts][4]
+        const product &p, int64_t panel, int64_t tile, const float (&sums)[kParts][4],
+        const float * /* row_scales */
     )
     {
         const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;

@@ -1,7 +1,7 @@
 /* kernels/cuda/matmul_halves.cu - products of bf16 and f16 weights with activations of the same
  * type, summed in f32 by m16n8k16 for any number of rows: an instruction adds 16 consecutive inputs.
  * Bounds: docs/kernels.md. */
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul_stream.h"
 #include "kernels/cuda/tensor.h"
 
 namespace weir_cuda_matmul_halves {
@@ -66,9 +66,10 @@ template <bool IS_F16> struct format {
         }
     }
 
-    /* Outputs g and g + 8, rows 2t and 2t + 1. */
+    /* Outputs g and g + 8, rows 2t and 2t + 1; row_scales: powers of two, or NULL. */
     static __device__ __forceinline__ void put(
-        const product &p, int64_t panel, int64_t tile, const float (&sums)[kParts][4]
+        const product &p, int64_t panel, int64_t tile, const float (&sums)[kParts][4],
+        const float *row_scales
     )
     {
         const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
@@ -76,9 +77,89 @@ template <bool IS_F16> struct format {
         for (int i = 0; i < 4; i++) {
             const int64_t row = tile * kTile + 2 * t + i % 2;
             if (row >= p.n_rows) continue;
-            const float scale = p.row_scales ? p.row_scales[row] : 1.0f; /* a power of two */
+            const float scale = row_scales ? row_scales[row] : 1.0f;
             weir_cuda_matmul::put(p, row, panel * kPanel + g + i / 2 * 8, sums[0][i] * scale);
         }
+    }
+
+    /* ---- chunks of a panel's steps (matmul_stream.h) ---- */
+    template <int CHUNK> static constexpr int chunk_bytes() { return CHUNK * kPanelBytes; }
+    template <int CHUNK> static __device__ __forceinline__ int bytes_of(int n)
+    {
+        return n * kPanelBytes;
+    }
+    template <int CHUNK, class Copy>
+    static __device__ __forceinline__ void copy_chunk(
+        const product &p, int64_t panel, int index, int n, const Copy &copy
+    )
+    {
+        copy(0, p.weight + panel * p.panel_bytes + (int64_t)index * kPanelBytes, n * kPanelBytes);
+    }
+    template <int CHUNK>
+    static __device__ __forceinline__ void load_chunk(step &s, const uint8_t *chunk, int i)
+    {
+        load_staged(s, chunk + i * kPanelBytes);
+    }
+
+    /* Rows in shared memory: [rows][steps][4 lanes t][4 products][2 operands], 16 bytes between
+     * rows, so that eight lanes read all banks; then the powers of two. */
+    static __host__ __device__ __forceinline__ int inside_stride(int64_t steps)
+    {
+        return (int)steps * 128 + 16;
+    }
+    static __device__ __forceinline__ void load_inside(
+        inputs &x, const uint8_t *rows, const product &p, int index
+    )
+    {
+        const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
+        const uint8_t *const at = rows + g * inside_stride(p.steps) + index * 128 + t * 32;
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const uint4 words = g < p.n_rows ? *reinterpret_cast<const uint4 *>(at + i * 8)
+                                             : make_uint4(0, 0, 0, 0);
+            x.b[i][0] = words.x, x.b[i][1] = words.y;
+            x.b[i + 1][0] = words.z, x.b[i + 1][1] = words.w;
+        }
+    }
+    /* Rounds the rows of a call as matmul_prepare.cu does. Returns their powers of two, or NULL. */
+    static __device__ __forceinline__ const float *round_rows(
+        uint8_t *rows, const weir_matmul_args &args, const activations &x
+    )
+    {
+        const int stride = inside_stride(x.steps), n_pairs = (int)x.steps * 32;
+        auto *const scales = reinterpret_cast<float *>(rows + args.n_rows * stride);
+        for (int row = 0; row < args.n_rows; row++) {
+            const float factor = IS_F16 ? row_factor(scales + row, args, row) : 1.0f;
+            auto *const to = reinterpret_cast<uint32_t *>(rows + row * stride);
+#pragma unroll 8
+            for (int pair = (int)threadIdx.x; pair < n_pairs; pair += kWarp * kWarps) {
+                const int q = pair % 32;
+                const float2 both = pair_at(args, row, pair * 2);
+                to[pair / 32 * 32 + q % 4 * 8 + q / 8 * 2 + q % 8 / 4] =
+                    pair_of(both.x * factor, both.y * factor, IS_F16);
+            }
+        }
+        __syncthreads();
+        return IS_F16 ? scales : nullptr;
+    }
+    /* Of the whole block: 2^e of a row; 2^-e goes to *inverse. */
+    static __device__ __forceinline__ float row_factor(
+        float *inverse, const weir_matmul_args &args, int64_t row
+    )
+    {
+        __shared__ int partial[kWarps];
+        int greatest = 0;
+#pragma unroll 8
+        for (int64_t i = threadIdx.x; i < args.n_in; i += kWarp * kWarps)
+            greatest = max(greatest, __float_as_int(args.x[row * args.x_stride + i]) & 0x7FFFFFFF);
+        greatest = warp_max(greatest);
+        __syncthreads(); /* who reads those of the row before has done so */
+        if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = greatest;
+        __syncthreads();
+        for (int w = 0; w < kWarps; w++) greatest = max(greatest, partial[w]);
+        const float of_row = inverse_of(greatest);
+        if (threadIdx.x == 0) *inverse = of_row;
+        return 1.0f / of_row;
     }
 
     /* Staged as they are in memory: eight rows of a piece are in all banks. */
@@ -135,13 +216,19 @@ template <bool IS_F16> struct format {
     }
 };
 
-/* Blocks of a multiprocessor, by what registers hold. */
-constexpr int kAhead = 2, kBlocks = 2, kFewTiles = 4, kBlocksOfTiles = 1, kManyTiles = 4;
-template <class FORMAT, int TILES>
-__global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? kBlocks : kBlocksOfTiles)
-    few(const __grid_constant__ group g, const int64_t n_panels)
+/* Chunks of two steps: 4 KiB; half of a multiprocessor's shared memory, so that the next kernel's
+ * blocks can fill theirs. Without bulk copies what sm_86 has. */
+constexpr int kChunk = 2, kRing = 3, kPortableRing = 2, kManyTiles = 4;
+__device__ unsigned joint_counters[kMostJoints];
+
+template <class FORMAT, int TILES, bool INSIDE, bool BULK>
+__global__ void __launch_bounds__(kWarp *kWarps, 1)
+    few(const __grid_constant__ group g, const __grid_constant__ joints j,
+        const __grid_constant__ weir_matmul_args args, const uint32_t n_units, const int first_tile)
 {
-    multiply_few<FORMAT, kAhead, TILES>(g, n_panels);
+    multiply_stream<FORMAT, TILES, INSIDE, BULK, kChunk, BULK ? kRing : kPortableRing>(
+        g, j, joint_counters, args, n_units, first_tile
+    );
 }
 template <class FORMAT>
 __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__ product p)
@@ -149,26 +236,46 @@ __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__
     multiply_many<FORMAT, kManyTiles>(p);
 }
 
-template <class FORMAT> void launch(group &g, cudaStream_t stream)
+template <class FORMAT, int TILES, bool INSIDE, bool BULK> void stream_as(group &g, const call &c)
 {
-    if (is_many<FORMAT, kManyTiles>(g))
-        launch_many<FORMAT, kManyTiles>(many<FORMAT>, g, stream);
-    else if (g.p[0].n_tiles == 1)
-        launch_few<FORMAT, 1, kBlocks>(few<FORMAT, 1>, g, stream);
+    using R = ring<FORMAT, kChunk, BULK ? kRing : kPortableRing, BULK>;
+    const size_t rows =
+        INSIDE ? (size_t)c.args.n_rows * (size_t)(FORMAT::inside_stride(g.p[0].steps) + 4) : 0;
+    launch_stream<R, TILES>(few<FORMAT, TILES, INSIDE, BULK>, g, c, rows);
+}
+template <class FORMAT, int TILES, bool INSIDE> void stream(group &g, const call &c)
+{
+    if (weir_cuda::device_facts().major >= 9)
+        stream_as<FORMAT, TILES, INSIDE, true>(g, c);
     else
-        launch_few<FORMAT, kFewTiles, kBlocksOfTiles>(few<FORMAT, kFewTiles>, g, stream);
+        stream_as<FORMAT, TILES, INSIDE, false>(g, c);
+}
+
+template <class FORMAT> void launch(group &g, const call &c)
+{
+    const product &first = g.p[0];
+    if (is_many<FORMAT, kManyTiles>(g))
+        launch_many<FORMAT, kManyTiles>(many<FORMAT>, g, c.stream);
+    else if (rounds_inside(first.n_rows, first.steps))
+        stream<FORMAT, 1, true>(g, c);
+    else if (first.n_tiles == 1)
+        stream<FORMAT, 1, false>(g, c);
+    else if (first.n_tiles == 2)
+        stream<FORMAT, 2, false>(g, c);
+    else
+        stream<FORMAT, 4, false>(g, c);
 }
 
 } // namespace weir_cuda_matmul_halves
 
 namespace weir_cuda_matmul {
 
-void multiply_halves(group &g, weir_dtype kept, cudaStream_t stream)
+void multiply_halves(group &g, weir_dtype kept, const call &c)
 {
     using namespace weir_cuda_matmul_halves;
-    if (kept != WEIR_F16) return launch<format<false>>(g, stream);
+    if (kept != WEIR_F16) return launch<format<false>>(g, c);
     for (int32_t o = 0; o < g.n; o++) g.p[o].row_scales = g.p[o].x.inverses;
-    launch<format<true>>(g, stream);
+    launch<format<true>>(g, c);
 }
 
 } // namespace weir_cuda_matmul

@@ -9,12 +9,6 @@ using namespace weir_cuda_matmul;
 
 constexpr int kThreads = 256;
 
-/* Element `column` of a row, or zero outside the matrix. */
-__device__ __forceinline__ float x_at(const weir_matmul_args &args, int64_t row, int64_t column)
-{
-    return row < args.n_rows && column < args.n_in ? args.x[row * args.x_stride + column] : 0.0f;
-}
-
 __device__ __forceinline__ int quad_max(int x)
 {
     x = max(x, __shfl_xor_sync(0xffffffffu, x, 1));
@@ -81,24 +75,12 @@ __global__ void __launch_bounds__(kThreads)
     int greatest = 0;
     for (int64_t i = threadIdx.x; i < args.n_in; i += kThreads)
         greatest = max(greatest, __float_as_int(x_at(args, row, i)) & 0x7FFFFFFF);
-#pragma unroll
-    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2)
-        greatest = max(greatest, __shfl_xor_sync(0xffffffffu, greatest, lanes));
+    greatest = warp_max(greatest);
     if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = greatest;
     __syncthreads();
     if (threadIdx.x != 0) return;
     for (int w = 1; w < kThreads / kWarp; w++) greatest = max(greatest, partial[w]);
-    const int exponent = min(14 - ((greatest >> 23) - 127), 100);
-    x.inverses[row] = greatest >= 0x7F800000 ? 1.0f : __int_as_float((127 - exponent) << 23);
-}
-
-__device__ __forceinline__ uint32_t pair_of(float low, float high, bool is_f16)
-{
-    if (is_f16)
-        return (uint32_t)__half_as_ushort(__float2half_rn(low)) |
-               (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
-    return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(low)) |
-           (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
+    x.inverses[row] = inverse_of(greatest);
 }
 
 /* A thread computes 8 inputs of a row: 16 bytes. */
