@@ -26,6 +26,10 @@ GPU_ARCHS_COPTS = select({
     "//:gpu_two": ["-DWEIR_GPU_ARCHS=" + ",".join(TWO_ARCHS)],
     "//conditions:default": ["-DWEIR_GPU_ARCHS=" + ",".join(ARCHS)],
 })
+
+# What CUDA files are compiled for instead: products of warpgroups (kernels/cuda/warpgroup.h) are
+# for one architecture alone, and its image is for no other anyway.
+CUDA_ARCHS = {"90": "90a"}
 OFFLOAD = [
     "-fopenmp",
     "--offload-arch=sm_" + PTX_ARCH,
@@ -228,7 +232,10 @@ def _compile_cuda(ctx, source, headers):
         "-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-ffile-prefix-map=./="
     )
     archs = ctx.attr.archs
-    codes = " ".join(["-gencode=arch=compute_%s,code=sm_%s" % (arch, arch) for arch in archs])
+    codes = " ".join([
+        "-gencode=arch=compute_{0},code=sm_{0}".format(CUDA_ARCHS.get(arch, arch))
+        for arch in archs
+    ])
 
     # For devices to come.
     codes += " -gencode=arch=compute_{0},code=compute_{0}".format(archs[-1])

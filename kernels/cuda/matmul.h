@@ -18,13 +18,15 @@ constexpr int kWarps = 8; /* of a block */
 /* Rounded activations; NULL if no weight of the call needs them. */
 struct activations {
     int64_t n_rows, steps;
+    int64_t run; /* tiles of halves that lie together */
     /* [tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t ..
      * of a group's 32. */
     uint8_t *codes;
     float *scales; /* [tiles][2 steps][8 rows] */
     float *sums; /* the same: scale * sum of a group's codes */
     float *half_sums; /* [tiles][4 steps][8 rows]: of 16 codes each */
-    /* [tiles][steps][8 rows][128 bytes], swizzled as weights are (kernels/cuda/weight.h). */
+    /* [tiles / run][steps][run][8 rows][128 bytes], swizzled as weights are (kernels/cuda/weight.h);
+     * of many rows one copy takes a step of a whole run. */
     uint8_t *bf16;
     uint8_t *f16; /* the same, of x * 2^e */
     float *inverses; /* [8 tiles]: 2^-e */
@@ -65,6 +67,8 @@ struct call {
 void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream);
 void multiply_codes(group &g, weir_dtype kept, cudaStream_t stream);
 void multiply_halves(group &g, weir_dtype kept, const call &c);
+/* The same on sm_90; false where others are to be used. */
+bool multiply_by_warpgroups(group &g, weir_dtype kept, const call &c);
 void multiply_floats(group &g, cudaStream_t stream);
 
 /* Sets first_block for blocks of `outputs`. Returns the number of blocks. */
@@ -100,24 +104,45 @@ inline int64_t slice_steps_of(int64_t steps)
 /* Few rows (matmul_stream.h): at most so many blocks, each kWarps runs of units; a panel that runs
  * divide is a joint. Tiles are multiplied in launches of 1, 2 or 4. */
 constexpr int64_t kMostBlocks = 160, kMostJoints = kMostBlocks * kWarps, kMostFewRows = 128;
+constexpr int64_t kRun = 8; /* of more than 32 rows: 64 rows lie together */
 inline int64_t stream_tiles(int64_t n_tiles) { return n_tiles < 3 ? n_tiles : 4; }
-/* The sums of the joints of one launch. */
+/* Halves of more than 32 rows on sm_90 (matmul_warpgroup.cu): outputs of a place that blocks may
+ * divide, of kRun tiles. */
+constexpr int64_t kDividedOutputs = 128;
+/* The sums of the joints of one launch, or of divided places; never less for more rows, because the
+ * greatest number of rows is what a plan asks for. */
 inline size_t joint_bytes(const weir_matmul_args &args)
 {
-    const int64_t steps = tiles_of(args.n_in, WEIR_CUDA_STEP), per = slice_steps_of(steps),
-                  n_tiles = tiles_of(args.n_rows, kTile);
-    int64_t n = 0;
-    for (int32_t o = 0; o < args.n_outputs; o++)
-        n += tiles_of(args.outputs[o].weight->n_out, kPanel);
-    if (args.n_rows > kMostFewRows) return 0;
-    return (size_t)((n < kMostJoints ? n : kMostJoints) * tiles_of(steps, per) *
-                    stream_tiles(n_tiles) * kWarp) *
-           sizeof(float4);
+    const int64_t steps = tiles_of(args.n_in, WEIR_CUDA_STEP),
+                  n_slices = tiles_of(steps, slice_steps_of(steps)),
+                  rows = args.n_rows < kMostFewRows ? args.n_rows : kMostFewRows;
+    int64_t n = 0, n_places = 0;
+    for (int32_t o = 0; o < args.n_outputs; o++) {
+        const weir_weight &weight = *args.outputs[o].weight;
+        n += tiles_of(weight.n_out, kPanel);
+        if (rows > 32 && weir_cuda_is_half(weight.dtype))
+            n_places += tiles_of(weight.n_out, kDividedOutputs) * tiles_of(rows, kRun * kTile);
+    }
+    const int64_t of_joints = (n < kMostJoints ? n : kMostJoints) *
+                              stream_tiles(tiles_of(rows, kTile)) * kWarp * (int64_t)sizeof(float4),
+                  of_places = (n_places < kMostBlocks ? n_places : kMostBlocks) * kDividedOutputs *
+                              kRun * kTile * (int64_t)sizeof(float);
+    return (size_t)(n_slices * (of_joints > of_places ? of_joints : of_places));
 }
+
 /* True if the blocks of a product of halves round its rows themselves: what shared memory has left. */
 inline bool rounds_inside(int64_t n_rows, int64_t steps)
 {
     return n_rows <= kTile && n_rows * (steps * WEIR_CUDA_STEP * 2 + 20) <= 20480;
+}
+
+/* Step `index` of a tile of 16-bit activations. */
+__device__ __forceinline__ const uint8_t *half_tile(
+    const activations &x, const uint8_t *halves, int64_t tile, int64_t index
+)
+{
+    return halves +
+           ((tile / x.run * x.steps + index) * x.run + tile % x.run) * kTile * WEIR_CUDA_HALF_ROW;
 }
 
 /* Whether the row of a tile that the lane loads is there: the padding, most of what a decode step
@@ -149,6 +174,22 @@ __device__ __forceinline__ float2 pair_at(const weir_matmul_args &args, int64_t 
     if (column + 1 < args.n_in && reinterpret_cast<uintptr_t>(at) % 8 == 0)
         return *reinterpret_cast<const float2 *>(at);
     return make_float2(x_at(args, row, column), x_at(args, row, column + 1));
+}
+/* Elements from `column` on, a multiple of 8. */
+__device__ __forceinline__ void eight_at(
+    float (&x)[8], const weir_matmul_args &args, int64_t row, int64_t column
+)
+{
+    const float *const at = args.x + row * args.x_stride + column;
+    if (row < args.n_rows && column + 8 <= args.n_in && reinterpret_cast<uintptr_t>(at) % 16 == 0) {
+        const float4 low = reinterpret_cast<const float4 *>(at)[0],
+                     high = reinterpret_cast<const float4 *>(at)[1];
+        x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+        x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i] = x_at(args, row, column + i);
 }
 __device__ __forceinline__ int warp_max(int x)
 {

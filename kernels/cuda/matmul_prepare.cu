@@ -92,14 +92,14 @@ __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, 
                   step = piece / 8, in_tile = row % kTile;
     if (step >= x.steps) return;
     const float factor = IS_F16 ? 1.0f / x.inverses[row] : 1.0f; /* powers of two: exact */
+    float values[8];
+    eight_at(values, args, row, piece * 8);
     uint32_t words[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int64_t column = piece * 8 + 2 * i;
-        words[i] =
-            pair_of(x_at(args, row, column) * factor, x_at(args, row, column + 1) * factor, IS_F16);
-    }
-    uint8_t *const tile = (IS_F16 ? x.f16 : x.bf16) + (row / kTile * x.steps + step) * 1024;
+    for (int i = 0; i < 4; i++)
+        words[i] = pair_of(values[2 * i] * factor, values[2 * i + 1] * factor, IS_F16);
+    uint8_t *const tile =
+        const_cast<uint8_t *>(half_tile(x, IS_F16 ? x.f16 : x.bf16, row / kTile, step));
     *reinterpret_cast<uint4 *>(tile + in_tile * 128 + (piece % 8 ^ in_tile) * 16) =
         make_uint4(words[0], words[1], words[2], words[3]);
 }

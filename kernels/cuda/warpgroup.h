@@ -1,5 +1,5 @@
-/* kernels/cuda/warpgroup.h - products of a warpgroup, four consecutive warps, on sm_90a: operands in
- * shared memory, sums in registers, computed while the threads go on.
+/* kernels/cuda/warpgroup.h - products of a warpgroup, four consecutive warps, on sm_90a: operands
+ * in shared memory, sums in registers, computed while the threads go on.
  *
  * Operands are rows of 64 16-bit inputs, 128 bytes each, whose 16-byte piece j of row r stands at
  * piece j ^ (r & 7), in runs of 8 rows; the first is 1024-byte aligned. Sums are those of m16n8k16
@@ -60,11 +60,14 @@ __device__ __forceinline__ void multiply(float (&sums)[N / 2], matrix a, matrix 
 
 /* Names and operands of 32 registers of the sums, from the first on. */
 #define WEIR_NAMES_0                                                                               \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "   \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "        \
+    "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WEIR_NAMES_32                                                                              \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "   \
-    "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, "        \
+    "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WEIR_NAMES_64                                                                              \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, "        \
+    "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define WEIR_SUMS_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define WEIR_SUMS_16(i) WEIR_SUMS_4(i), WEIR_SUMS_4(i + 4), WEIR_SUMS_4(i + 8), WEIR_SUMS_4(i + 12)
 #define WEIR_SUMS_32(i) WEIR_SUMS_16(i), WEIR_SUMS_16(i + 16)
@@ -87,11 +90,16 @@ __device__ __forceinline__ void multiply(float (&sums)[N / 2], matrix a, matrix 
     WEIR_PRODUCT(                                                                                  \
         is_f16, type, 128, WEIR_NAMES_0 ", " WEIR_NAMES_32, "%64", "%65", "%66", WEIR_SUMS_32(0),  \
         WEIR_SUMS_32(32)                                                                           \
+    )                                                                                              \
+    WEIR_PRODUCT(                                                                                  \
+        is_f16, type, 192, WEIR_NAMES_0 ", " WEIR_NAMES_32 ", " WEIR_NAMES_64, "%96", "%97",       \
+        "%98", WEIR_SUMS_32(0), WEIR_SUMS_32(32), WEIR_SUMS_32(64)                                 \
     )
 WEIR_PRODUCTS(false, "bf16")
 WEIR_PRODUCTS(true, "f16")
 #undef WEIR_NAMES_0
 #undef WEIR_NAMES_32
+#undef WEIR_NAMES_64
 #undef WEIR_SUMS_4
 #undef WEIR_SUMS_16
 #undef WEIR_SUMS_32

@@ -82,7 +82,7 @@ def kernels_of(file, log):
     """Entry functions only: the runtime's own helpers have frames that no hot path enters."""
     found, name, arch, stack, spill = [], None, None, 0, 0
     for line in log.splitlines():
-        if m := re.search(r"Compiling entry function '(\S+)' for 'sm_(\w+)'", line):
+        if m := re.search(r"Compiling entry function '(\S+)' for 'sm_(\d+)a?'", line):
             name, arch, current = m.group(1), m.group(2), None
         elif m := re.search(r"Function properties for (\S+)", line):
             current = m.group(1)

@@ -3,8 +3,8 @@
  * (kernels/cuda/bulk.h, kernels/cuda/warpgroup.h).
  *
  * The target of a bulk copy holds NaN until it arrives, at a scrambled time, the latest when no
- * thread can continue. Products read their operands and sums when they are waited for, the latest time that a
- * device may do it. These end the program with a message:
+ * thread can continue. Products read their operands and sums when they are waited for, the latest
+ * time that a device may do it. These end the program with a message:
  *     - phases that were not begun, more arrivals than a phase has, phases that never end
  *     - misaligned copies, copies that arrive where nothing waits for them
  *     - products that are not waited for, of operands outside shared memory, not of a whole
