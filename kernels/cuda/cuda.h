@@ -30,17 +30,19 @@ namespace weir_cuda {
 
 /* Of the current device; queried once for each. */
 struct facts {
-    int multiprocessors, major;
+    int multiprocessors, major, block_shared; /* block_shared: bytes that a block may have */
 };
 inline const facts &device_facts()
 {
     static facts of[16];
-    static const facts unknown = { 1, 0 };
+    static const facts unknown = { 1, 0, 48 << 10 };
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess || device >= 16) return unknown;
     facts &f = of[device];
     if (f.multiprocessors == 0) {
         (void)cudaDeviceGetAttribute(&f.major, cudaDevAttrComputeCapabilityMajor, device);
+        (void
+        )cudaDeviceGetAttribute(&f.block_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
         (void)cudaDeviceGetAttribute(&f.multiprocessors, cudaDevAttrMultiProcessorCount, device);
     }
     return f.multiprocessors > 0 ? f : unknown;

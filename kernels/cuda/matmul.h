@@ -14,6 +14,8 @@ namespace weir_cuda_matmul {
 constexpr int kWarp = 32, kPanel = WEIR_CUDA_PANEL, kTile = 8, kMostSlices = 16,
               kSliceSteps = WEIR_CUDA_SUPER / WEIR_CUDA_STEP;
 constexpr int kWarps = 8; /* of a block */
+/* Shared memory of a block: on all devices since sm_80, and on those that have more. */
+constexpr int kLeastShared = 99 << 10, kLargeShared = 160 << 10;
 
 /* Rounded activations; NULL if no weight of the call needs them. */
 struct activations {
@@ -130,10 +132,12 @@ inline size_t joint_bytes(const weir_matmul_args &args)
     return (size_t)(n_slices * (of_joints > of_places ? of_joints : of_places));
 }
 
-/* True if the blocks of a product of halves round its rows themselves: what shared memory has left. */
+/* True if the blocks of a product of halves round its rows themselves, into what shared memory has
+ * left. */
+constexpr int kMostInside = 20480;
 inline bool rounds_inside(int64_t n_rows, int64_t steps)
 {
-    return n_rows <= kTile && n_rows * (steps * WEIR_CUDA_STEP * 2 + 20) <= 20480;
+    return n_rows <= kTile && n_rows * (steps * WEIR_CUDA_STEP * 2 + 20) <= kMostInside;
 }
 
 /* Step `index` of a tile of 16-bit activations. */

@@ -1,6 +1,6 @@
 /* kernels/cuda/matmul_halves.cu - products of bf16 and f16 weights with activations of the same
- * type, summed in f32 by m16n8k16 for any number of rows: an instruction adds 16 consecutive inputs.
- * Bounds: docs/kernels.md. */
+ * type, summed in f32 by m16n8k16 for any number of rows: an instruction adds 16 consecutive
+ * inputs. Bounds: docs/kernels.md. */
 #include "kernels/cuda/matmul_stream.h"
 #include "kernels/cuda/tensor.h"
 
@@ -9,7 +9,7 @@ namespace weir_cuda_matmul_halves {
 using namespace weir_cuda_matmul;
 
 template <bool IS_F16> struct format {
-    static constexpr int kParts = 1, kTogether = 1, kPanelBytes = WEIR_CUDA_HALF_STEP,
+    static constexpr int kParts = 1, kPanelBytes = WEIR_CUDA_HALF_STEP,
                          kTileBytes = kTile * WEIR_CUDA_HALF_ROW;
     /* A lane's part of a step of a panel: the first operands of its four products. */
     struct step {
@@ -26,16 +26,6 @@ template <bool IS_F16> struct format {
     {
         const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
         return *reinterpret_cast<const uint32_t *>(rows + g * 128 + (piece ^ g) * 16 + t * 4);
-    }
-    static __device__ __forceinline__ void load(
-        step &s, const product &p, int64_t panel, int64_t index
-    )
-    {
-        const uint8_t *const at = p.weight + panel * p.panel_bytes + index * kPanelBytes;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) s.a[i][j] = word(at + j % 2 * 1024, 2 * i + j / 2);
     }
     static __device__ __forceinline__ const uint8_t *inputs_of(
         const product &p, int64_t tile, int64_t index
@@ -82,23 +72,11 @@ template <bool IS_F16> struct format {
         }
     }
 
-    /* ---- chunks of a panel's steps (matmul_stream.h) ---- */
-    template <int CHUNK> static constexpr int chunk_bytes() { return CHUNK * kPanelBytes; }
-    template <int CHUNK> static __device__ __forceinline__ int bytes_of(int n)
-    {
-        return n * kPanelBytes;
-    }
-    template <int CHUNK, class Copy>
-    static __device__ __forceinline__ void copy_chunk(
-        const product &p, int64_t panel, int index, int n, const Copy &copy
+    static __device__ __forceinline__ const uint8_t *steps_of(
+        const product &p, int64_t panel, int64_t index
     )
     {
-        copy(0, p.weight + panel * p.panel_bytes + (int64_t)index * kPanelBytes, n * kPanelBytes);
-    }
-    template <int CHUNK>
-    static __device__ __forceinline__ void load_chunk(step &s, const uint8_t *chunk, int i)
-    {
-        load_staged(s, chunk + i * kPanelBytes);
+        return p.weight + panel * p.panel_bytes + index * kPanelBytes;
     }
 
     /* Rows in shared memory: [rows][steps][4 lanes t][4 products][2 operands], 16 bytes between
@@ -218,17 +196,17 @@ template <bool IS_F16> struct format {
     }
 };
 
-/* Chunks of two steps: 4 KiB; half of a multiprocessor's shared memory, so that the next kernel's
- * blocks can fill theirs. Without bulk copies what sm_86 has. */
-constexpr int kChunk = 2, kRing = 3, kPortableRing = 2, kManyTiles = 4;
+/* Chunks of two steps, 4 KiB. Three stages of them are 96 KiB in flight on a multiprocessor, where
+ * an H200's latency times bandwidth is 29; two are what sm_86 and sm_89 have room for. */
+constexpr int kChunk = 2, kRing = 3, kSmallRing = 2, kManyTiles = 4;
 __device__ unsigned joint_counters[kMostJoints];
 
-template <class FORMAT, int TILES, bool INSIDE, bool BULK>
+template <class FORMAT, int TILES, bool INSIDE, int RING>
 __global__ void __launch_bounds__(kWarp *kWarps, 1)
     few(const __grid_constant__ group g, const __grid_constant__ joints j,
         const __grid_constant__ weir_matmul_args args, const uint32_t n_units, const int first_tile)
 {
-    multiply_stream<FORMAT, TILES, INSIDE, BULK, kChunk, BULK ? kRing : kPortableRing>(
+    multiply_stream<FORMAT, TILES, INSIDE, kChunk, RING>(
         g, j, joint_counters, args, n_units, first_tile
     );
 }
@@ -238,19 +216,21 @@ __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__
     multiply_many<FORMAT, kManyTiles>(p);
 }
 
-template <class FORMAT, int TILES, bool INSIDE, bool BULK> void stream_as(group &g, const call &c)
+template <class FORMAT, int TILES, bool INSIDE, int RING> void stream_in(group &g, const call &c)
 {
-    using R = ring<FORMAT, kChunk, BULK ? kRing : kPortableRing, BULK>;
+    using R = ring<FORMAT, kChunk, RING>;
+    constexpr int kMost = kWarps * R::kBytes + kMostInside;
+    static_assert(kMost <= (RING == kRing ? kLargeShared : kLeastShared), "of a block");
     const size_t rows =
         INSIDE ? (size_t)c.args.n_rows * (size_t)(FORMAT::inside_stride(g.p[0].steps) + 4) : 0;
-    launch_stream<R, TILES>(few<FORMAT, TILES, INSIDE, BULK>, g, c, rows);
+    launch_stream<R, TILES>(few<FORMAT, TILES, INSIDE, RING>, g, c, rows);
 }
 template <class FORMAT, int TILES, bool INSIDE> void stream(group &g, const call &c)
 {
-    if (weir_cuda::device_facts().major >= 9)
-        stream_as<FORMAT, TILES, INSIDE, true>(g, c);
+    if (weir_cuda::device_facts().block_shared >= kLargeShared)
+        stream_in<FORMAT, TILES, INSIDE, kRing>(g, c);
     else
-        stream_as<FORMAT, TILES, INSIDE, false>(g, c);
+        stream_in<FORMAT, TILES, INSIDE, kSmallRing>(g, c);
 }
 
 template <class FORMAT> void launch(group &g, const call &c)

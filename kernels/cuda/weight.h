@@ -149,7 +149,8 @@ static inline size_t weir_cuda_row_stride(int64_t n_in)
     return ((size_t)n_in * sizeof(float) + 15) / 16 * 16;
 }
 
-/* Bytes of n_rows rows, in whole panels; also the offset of row n_rows if it is a multiple of WEIR_CUDA_PANEL.
+/* Bytes of n_rows rows, in whole panels; also the offset of row n_rows if it is a multiple of
+ * WEIR_CUDA_PANEL.
  * Returns false if they overflow a size_t, if n_in is not a multiple of the block, or for a dtype
  * that is not stored. */
 bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_t n_in);

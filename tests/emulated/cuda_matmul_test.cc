@@ -62,6 +62,29 @@ TEST(CudaMatmul, ARowHasTheSameBitsInAnyBatch)
         }
 }
 
+// Warps take runs of slices of panels: whole panels where a matrix has many outputs, parts of one
+// where it has few. Who sums a slice must not matter.
+TEST(CudaMatmul, AnOutputHasTheSameBitsInAnyMatrix)
+{
+    for (const weir_dtype dtype : { WEIR_BF16, WEIR_F16, WEIR_Q8_0, WEIR_Q4_K })
+        for (const int64_t n_rows : { 1, 3, 8, 13, 33 }) {
+            const int64_t n_in = 768, n_out = 611, n_few = 35;
+            const CudaWeight many(dtype, n_out, n_in), few(dtype, n_few, n_in);
+            const auto x = random_rows(n_rows * n_in, 5);
+            const auto all = products(many, x.data(), n_rows),
+                       some = products(few, x.data(), n_rows);
+            for (int64_t r = 0; r < n_rows; r++)
+                EXPECT_EQ(
+                    std::memcmp(
+                        all.data() + r * n_out, some.data() + r * n_few,
+                        (size_t)n_few * sizeof(float)
+                    ),
+                    0
+                ) << weir_dtype_of(dtype).name
+                  << ", row " << r << " of " << n_rows;
+        }
+}
+
 TEST(CudaMatmul, OutputsDoNotChangeEachOther)
 {
     const int64_t n_in = 256, n_rows = 5;

@@ -19,9 +19,13 @@
 
 namespace weir_cuda {
 struct facts {
-    int multiprocessors, major;
+    int multiprocessors, major, block_shared;
 };
-inline facts device_facts() { return { 2, weir_emulate::capability() / 10 }; }
+inline facts device_facts()
+{
+    const int capability = weir_emulate::capability();
+    return { 2, capability / 10, (capability >= 90 ? 227 : 99) << 10 };
+}
 inline void let_next_start() {}
 inline void wait_for_previous() { weir_emulate::wait_for_previous(); }
 inline void begin_kernel() { weir_emulate::wait_for_previous(); }
