@@ -26,8 +26,7 @@ needs needs_of(const weir_matmul_args &args)
 size_t place(activations *x, const weir_matmul_args &args, char *base)
 {
     const needs n = needs_of(args);
-    const auto rows = (size_t)tiles_of(args.n_rows, kTile) * kTile, steps = (size_t)x->steps,
-               of_runs = (size_t)tiles_of(args.n_rows, kTile * x->run) * kTile * (size_t)x->run;
+    const auto rows = (size_t)tiles_of(args.n_rows, kTile) * kTile, steps = (size_t)x->steps;
     size_t end = 0;
     const auto place = [&](bool is_needed, size_t bytes) {
         char *const at = is_needed && base ? base + end : nullptr;
@@ -38,8 +37,8 @@ size_t place(activations *x, const weir_matmul_args &args, char *base)
     x->scales = reinterpret_cast<float *>(place(n.codes, rows * steps * 2 * sizeof(float)));
     x->sums = reinterpret_cast<float *>(place(n.codes, rows * steps * 2 * sizeof(float)));
     x->half_sums = reinterpret_cast<float *>(place(n.codes, rows * steps * 4 * sizeof(float)));
-    x->bf16 = reinterpret_cast<uint8_t *>(place(n.bf16, of_runs * steps * WEIR_CUDA_STEP * 2));
-    x->f16 = reinterpret_cast<uint8_t *>(place(n.f16, of_runs * steps * WEIR_CUDA_STEP * 2));
+    x->bf16 = reinterpret_cast<uint8_t *>(place(n.bf16, rows * steps * WEIR_CUDA_STEP * 2));
+    x->f16 = reinterpret_cast<uint8_t *>(place(n.f16, rows * steps * WEIR_CUDA_STEP * 2));
     x->inverses = reinterpret_cast<float *>(place(n.f16, rows * sizeof(float)));
     x->f32 = reinterpret_cast<float *>(place(n.f32, rows * steps * WEIR_CUDA_STEP * sizeof(float)));
     return end;
@@ -49,7 +48,6 @@ activations activations_of(const weir_matmul_args &args)
 {
     activations x = {};
     x.n_rows = args.n_rows;
-    x.run = args.n_rows > 32 ? kRun : 1;
     x.steps = (args.n_in + WEIR_CUDA_STEP - 1) / WEIR_CUDA_STEP;
     return x;
 }

@@ -20,15 +20,15 @@ constexpr int kLeastShared = 99 << 10, kLargeShared = 160 << 10;
 /* Rounded activations; NULL if no weight of the call needs them. */
 struct activations {
     int64_t n_rows, steps;
-    int64_t run; /* tiles of halves that lie together */
+    int64_t run = 1; /* tiles of halves that lie together */
     /* [tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t ..
      * of a group's 32. */
     uint8_t *codes;
     float *scales; /* [tiles][2 steps][8 rows] */
     float *sums; /* the same: scale * sum of a group's codes */
     float *half_sums; /* [tiles][4 steps][8 rows]: of 16 codes each */
-    /* [tiles / run][steps][run][8 rows][128 bytes], swizzled as weights are (kernels/cuda/weight.h);
-     * of many rows one copy takes a step of a whole run. */
+    /* [tiles / run][steps][run][8 rows][128 bytes], swizzled as weights are
+     * (kernels/cuda/weight.h): one copy takes a step of a whole run. */
     uint8_t *bf16;
     uint8_t *f16; /* the same, of x * 2^e */
     float *inverses; /* [8 tiles]: 2^-e */
@@ -65,12 +65,16 @@ struct call {
     cudaStream_t stream;
 };
 
+/* Of matmul.cu. */
+const char *reject(const weir_caps *caps, const void *op_args);
+product product_of(
+    const weir_matmul_args &args, const weir_matmul_output &output, const activations &x
+);
+
 /* Launches. */
 void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream);
 void multiply_codes(group &g, weir_dtype kept, cudaStream_t stream);
 void multiply_halves(group &g, weir_dtype kept, const call &c);
-/* The same on sm_90; false where others are to be used. */
-bool multiply_by_warpgroups(group &g, weir_dtype kept, const call &c);
 void multiply_floats(group &g, cudaStream_t stream);
 
 /* Sets first_block for blocks of `outputs`. Returns the number of blocks. */
@@ -106,7 +110,7 @@ inline int64_t slice_steps_of(int64_t steps)
 /* Few rows (matmul_stream.h): at most so many blocks, each kWarps runs of units; a panel that runs
  * divide is a joint. Tiles are multiplied in launches of 1, 2 or 4. */
 constexpr int64_t kMostBlocks = 160, kMostJoints = kMostBlocks * kWarps, kMostFewRows = 128;
-constexpr int64_t kRun = 8; /* of more than 32 rows: 64 rows lie together */
+constexpr int64_t kRun = 8; /* of products by warpgroups: 64 rows lie together */
 inline int64_t stream_tiles(int64_t n_tiles) { return n_tiles < 3 ? n_tiles : 4; }
 /* Halves of more than 32 rows on sm_90 (matmul_warpgroup.cu): outputs of a place that blocks may
  * divide, of kRun tiles. */
@@ -178,22 +182,6 @@ __device__ __forceinline__ float2 pair_at(const weir_matmul_args &args, int64_t 
     if (column + 1 < args.n_in && reinterpret_cast<uintptr_t>(at) % 8 == 0)
         return *reinterpret_cast<const float2 *>(at);
     return make_float2(x_at(args, row, column), x_at(args, row, column + 1));
-}
-/* Elements from `column` on, a multiple of 8. */
-__device__ __forceinline__ void eight_at(
-    float (&x)[8], const weir_matmul_args &args, int64_t row, int64_t column
-)
-{
-    const float *const at = args.x + row * args.x_stride + column;
-    if (row < args.n_rows && column + 8 <= args.n_in && reinterpret_cast<uintptr_t>(at) % 16 == 0) {
-        const float4 low = reinterpret_cast<const float4 *>(at)[0],
-                     high = reinterpret_cast<const float4 *>(at)[1];
-        x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
-        x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++) x[i] = x_at(args, row, column + i);
 }
 __device__ __forceinline__ int warp_max(int x)
 {

@@ -31,7 +31,7 @@ template <bool IS_F16> struct format {
         const product &p, int64_t tile, int64_t index
     )
     {
-        return half_tile(p.x, IS_F16 ? p.x.f16 : p.x.bf16, tile, index);
+        return (IS_F16 ? p.x.f16 : p.x.bf16) + (tile * p.steps + index) * kTileBytes;
     }
     static __device__ __forceinline__ void load_inputs(
         inputs &x, const product &p, int64_t tile, int64_t index
@@ -159,11 +159,9 @@ template <bool IS_F16> struct format {
     };
     struct tile_source {
         const uint8_t *from;
-        int64_t step_bytes;
         bool is_there;
         __device__ __forceinline__ void open(const product &p, int64_t tile)
         {
-            step_bytes = p.x.run * kTileBytes;
             is_there = tile < p.n_tiles;
             from = inputs_of(p, is_there ? tile : 0, 0) + threadIdx.x % kWarp * 16;
         }
@@ -172,7 +170,7 @@ template <bool IS_F16> struct format {
             const int to = (int)(threadIdx.x % kWarp) * 16;
 #pragma unroll
             for (int i = 0; i < kTileBytes; i += 512)
-                weir_cuda::copy_async(tile + i + to, from + index * step_bytes + i, is_there);
+                weir_cuda::copy_async(tile + i + to, from + index * kTileBytes + i, is_there);
         }
     };
     static __device__ __forceinline__ void load_staged(step &s, const uint8_t *panel)
@@ -255,13 +253,9 @@ namespace weir_cuda_matmul {
 void multiply_halves(group &g, weir_dtype kept, const call &c)
 {
     using namespace weir_cuda_matmul_halves;
-    for (int32_t o = 0; o < g.n; o++)
-        if (kept == WEIR_F16) g.p[o].row_scales = g.p[o].x.inverses;
-    if (multiply_by_warpgroups(g, kept, c)) return;
-    if (kept == WEIR_F16)
-        launch<format<true>>(g, c);
-    else
-        launch<format<false>>(g, c);
+    if (kept != WEIR_F16) return launch<format<false>>(g, c);
+    for (int32_t o = 0; o < g.n; o++) g.p[o].row_scales = g.p[o].x.inverses;
+    launch<format<true>>(g, c);
 }
 
 } // namespace weir_cuda_matmul

@@ -83,6 +83,22 @@ __global__ void __launch_bounds__(kThreads)
     x.inverses[row] = inverse_of(greatest);
 }
 
+/* Elements from `column` on, a multiple of 8. */
+__device__ __forceinline__ void eight_at(
+    float (&x)[8], const weir_matmul_args &args, int64_t row, int64_t column
+)
+{
+    const float *const at = args.x + row * args.x_stride + column;
+    if (row < args.n_rows && column + 8 <= args.n_in && reinterpret_cast<uintptr_t>(at) % 16 == 0) {
+        const float4 low = reinterpret_cast<const float4 *>(at)[0],
+                     high = reinterpret_cast<const float4 *>(at)[1];
+        x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+        x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i] = x_at(args, row, column + i);
+}
 /* A thread computes 8 inputs of a row: 16 bytes. */
 template <bool IS_F16>
 __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, const activations x)

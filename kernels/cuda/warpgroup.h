@@ -58,19 +58,16 @@ template <int N> __device__ __forceinline__ void take_registers()
 template <bool IS_F16, int N>
 __device__ __forceinline__ void multiply(float (&sums)[N / 2], matrix a, matrix b, bool keeps);
 
-/* Names and operands of 32 registers of the sums, from the first on. */
-#define WEIR_NAMES_0                                                                               \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "        \
-    "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+/* Names and operands of 16 registers of the sums, from the first on. */
+#define WEIR_NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WEIR_NAMES_16                                                                              \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WEIR_NAMES_32                                                                              \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, "        \
-    "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define WEIR_NAMES_64                                                                              \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, "        \
-    "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define WEIR_NAMES_48                                                                              \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define WEIR_SUMS_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define WEIR_SUMS_16(i) WEIR_SUMS_4(i), WEIR_SUMS_4(i + 4), WEIR_SUMS_4(i + 8), WEIR_SUMS_4(i + 12)
-#define WEIR_SUMS_32(i) WEIR_SUMS_16(i), WEIR_SUMS_16(i + 16)
 /* a, b, keeps: names of the operands after the sums. */
 #define WEIR_PRODUCT(is_f16, type, n, names, a_name, b_name, keeps_name, ...)                      \
     template <>                                                                                    \
@@ -86,23 +83,26 @@ __device__ __forceinline__ void multiply(float (&sums)[N / 2], matrix a, matrix 
                      : "l"(a), "l"(b), "r"((int)keeps));                                           \
     }
 #define WEIR_PRODUCTS(is_f16, type)                                                                \
-    WEIR_PRODUCT(is_f16, type, 64, WEIR_NAMES_0, "%32", "%33", "%34", WEIR_SUMS_32(0))             \
     WEIR_PRODUCT(                                                                                  \
-        is_f16, type, 128, WEIR_NAMES_0 ", " WEIR_NAMES_32, "%64", "%65", "%66", WEIR_SUMS_32(0),  \
-        WEIR_SUMS_32(32)                                                                           \
+        is_f16, type, 64, WEIR_NAMES_0 ", " WEIR_NAMES_16, "%32", "%33", "%34", WEIR_SUMS_16(0),   \
+        WEIR_SUMS_16(16)                                                                           \
     )                                                                                              \
     WEIR_PRODUCT(                                                                                  \
-        is_f16, type, 192, WEIR_NAMES_0 ", " WEIR_NAMES_32 ", " WEIR_NAMES_64, "%96", "%97",       \
-        "%98", WEIR_SUMS_32(0), WEIR_SUMS_32(32), WEIR_SUMS_32(64)                                 \
+        is_f16, type, 96, WEIR_NAMES_0 ", " WEIR_NAMES_16 ", " WEIR_NAMES_32, "%48", "%49", "%50", \
+        WEIR_SUMS_16(0), WEIR_SUMS_16(16), WEIR_SUMS_16(32)                                        \
+    )                                                                                              \
+    WEIR_PRODUCT(                                                                                  \
+        is_f16, type, 128, WEIR_NAMES_0 ", " WEIR_NAMES_16 ", " WEIR_NAMES_32 ", " WEIR_NAMES_48,  \
+        "%64", "%65", "%66", WEIR_SUMS_16(0), WEIR_SUMS_16(16), WEIR_SUMS_16(32), WEIR_SUMS_16(48) \
     )
 WEIR_PRODUCTS(false, "bf16")
 WEIR_PRODUCTS(true, "f16")
 #undef WEIR_NAMES_0
+#undef WEIR_NAMES_16
 #undef WEIR_NAMES_32
-#undef WEIR_NAMES_64
+#undef WEIR_NAMES_48
 #undef WEIR_SUMS_4
 #undef WEIR_SUMS_16
-#undef WEIR_SUMS_32
 #undef WEIR_PRODUCT
 #undef WEIR_PRODUCTS
 
