@@ -1,7 +1,7 @@
 /* kernels/cuda/matmul_codes.cu - products of quantised weights with int8 activations: a group of 32
  * inputs is one m16n8k32, exact; sum += (weight scale * activation scale) * integer and, with
  * minima, sum += minimum * (sum of activations), in ascending groups (docs/kernels.md). */
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul_few.h"
 #include "kernels/cuda/tensor.h"
 
 namespace weir_cuda_matmul_codes {

@@ -1,6 +1,7 @@
 /* kernels/cuda/matmul_halves.cu - products of bf16 and f16 weights with activations of the same
  * type, summed in f32 by m16n8k16 for any number of rows: an instruction adds 16 consecutive
  * inputs. Bounds: docs/kernels.md. */
+#include "kernels/cuda/matmul_rows.h"
 #include "kernels/cuda/matmul_stream.h"
 #include "kernels/cuda/tensor.h"
 
@@ -8,7 +9,7 @@ namespace weir_cuda_matmul_halves {
 
 using namespace weir_cuda_matmul;
 
-template <bool IS_F16> struct format {
+template <bool IS_F16> struct format : rows_of_halves<IS_F16> {
     static constexpr int kParts = 1, kPanelBytes = WEIR_CUDA_HALF_STEP,
                          kTileBytes = kTile * WEIR_CUDA_HALF_ROW;
     /* A lane's part of a step of a panel: the first operands of its four products. */
@@ -77,67 +78,6 @@ template <bool IS_F16> struct format {
     )
     {
         return p.weight + panel * p.panel_bytes + index * kPanelBytes;
-    }
-
-    /* Rows in shared memory: [rows][steps][4 lanes t][4 products][2 operands], 16 bytes between
-     * rows, so that eight lanes read all banks; then the powers of two. */
-    static __host__ __device__ __forceinline__ int inside_stride(int64_t steps)
-    {
-        return (int)steps * 128 + 16;
-    }
-    static __device__ __forceinline__ void load_inside(
-        inputs &x, const uint8_t *rows, const product &p, int index
-    )
-    {
-        const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
-        const uint8_t *const at = rows + g * inside_stride(p.steps) + index * 128 + t * 32;
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            const uint4 words = g < p.n_rows ? *reinterpret_cast<const uint4 *>(at + i * 8)
-                                             : make_uint4(0, 0, 0, 0);
-            x.b[i][0] = words.x, x.b[i][1] = words.y;
-            x.b[i + 1][0] = words.z, x.b[i + 1][1] = words.w;
-        }
-    }
-    /* Rounds the rows of a call as matmul_prepare.cu does. Returns their powers of two, or NULL. */
-    static __device__ __forceinline__ const float *round_rows(
-        uint8_t *rows, const weir_matmul_args &args, const activations &x
-    )
-    {
-        const int stride = inside_stride(x.steps), n_pairs = (int)x.steps * 32;
-        auto *const scales = reinterpret_cast<float *>(rows + args.n_rows * stride);
-        for (int row = 0; row < args.n_rows; row++) {
-            const float factor = IS_F16 ? row_factor(scales + row, args, row) : 1.0f;
-            auto *const to = reinterpret_cast<uint32_t *>(rows + row * stride);
-#pragma unroll 8
-            for (int pair = (int)threadIdx.x; pair < n_pairs; pair += kWarp * kWarps) {
-                const int q = pair % 32;
-                const float2 both = pair_at(args, row, pair * 2);
-                to[pair / 32 * 32 + q % 4 * 8 + q / 8 * 2 + q % 8 / 4] =
-                    pair_of(both.x * factor, both.y * factor, IS_F16);
-            }
-        }
-        __syncthreads();
-        return IS_F16 ? scales : nullptr;
-    }
-    /* Of the whole block: 2^e of a row; 2^-e goes to *inverse. */
-    static __device__ __forceinline__ float row_factor(
-        float *inverse, const weir_matmul_args &args, int64_t row
-    )
-    {
-        __shared__ int partial[kWarps];
-        int greatest = 0;
-#pragma unroll 8
-        for (int64_t i = threadIdx.x; i < args.n_in; i += kWarp * kWarps)
-            greatest = max(greatest, __float_as_int(args.x[row * args.x_stride + i]) & 0x7FFFFFFF);
-        greatest = warp_max(greatest);
-        __syncthreads(); /* who reads those of the row before has done so */
-        if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = greatest;
-        __syncthreads();
-        for (int w = 0; w < kWarps; w++) greatest = max(greatest, partial[w]);
-        const float of_row = inverse_of(greatest);
-        if (threadIdx.x == 0) *inverse = of_row;
-        return 1.0f / of_row;
     }
 
     /* Staged as they are in memory: eight rows of a piece are in all banks. */

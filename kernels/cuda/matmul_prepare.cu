@@ -1,7 +1,7 @@
 /* kernels/cuda/matmul_prepare.cu - rounds activations into scratch, once for all blocks of a
  * product; kernels/cuda/activations.h defines the bits. Reads 4 bytes per activation and writes 1.4
  * (int8), 2 or 4; one launch (docs/kernels.md). */
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul_rows.h"
 
 namespace weir_cuda_matmul_prepare {
 
