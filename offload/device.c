@@ -248,7 +248,9 @@ static void record_failure(weir_device *device, bool is_well, const char *text)
     (void)pthread_mutex_unlock(&lock);
 }
 
-void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes)
+static void copy(
+    weir_device *device, void *dst, const void *src, size_t bytes, bool may_return_early
+)
 {
     char text[DEVICE_TEXT] = "";
     if (bytes == 0) return;
@@ -256,8 +258,23 @@ void weir_device_copy(weir_device *device, void *dst, const void *src, size_t by
     const void *const from = weir_device_resolve(device, src);
     /* Otherwise the page is not resident, and must be promoted first. */
     WEIR_ASSERT(to != NULL && from != NULL);
-    if (!has_failed(device))
-        record_failure(device, device->kind->copy(device, to, from, bytes, text), text);
+    if (has_failed(device)) return;
+    const device_kind *const kind = device->kind;
+    const bool is_queued =
+        may_return_early && kind->queue_copy != NULL && weir_device_owns(device, to);
+    record_failure(
+        device, (is_queued ? kind->queue_copy : kind->copy)(device, to, from, bytes, text), text
+    );
+}
+
+void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes)
+{
+    copy(device, dst, src, bytes, false);
+}
+
+void weir_device_queue_copy(weir_device *device, void *dst, const void *src, size_t bytes)
+{
+    copy(device, dst, src, bytes, true);
 }
 
 void weir_device_clear(weir_device *device, void *memory, size_t bytes)

@@ -59,6 +59,10 @@ size_t weir_device_held(const weir_device *device);
 
 /* Ordered after all launched kernels, in any direction; complete on return. */
 void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes);
+/* The same to memory of the device, ordered with kernels launched before and after it; may return
+ * earlier. What it reads of the host must stay as it is until the next weir_device_copy or
+ * weir_device_finish. To memory of the host it is weir_device_copy. */
+void weir_device_queue_copy(weir_device *device, void *dst, const void *src, size_t bytes);
 /* Ordered with launched kernels and weir_device_copy, not with weir_device_copy_async. */
 void weir_device_clear(weir_device *device, void *memory, size_t bytes);
 void weir_device_finish(weir_device *device); /* waits for all launched kernels */

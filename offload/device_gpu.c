@@ -64,6 +64,14 @@ static bool copy(
     return plugin_of(device)->copy(device->number, dst, src, bytes, text, DEVICE_TEXT) == WEIR_OK;
 }
 
+static bool queue_copy(
+    weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
+)
+{
+    return plugin_of(device)->queue_copy(device->number, dst, src, bytes, text, DEVICE_TEXT) ==
+           WEIR_OK;
+}
+
 static bool copy_async(
     weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
 )
@@ -94,6 +102,7 @@ bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why
                                       .alloc_unified = alloc_unified,
                                       .free_unified = free_unified,
                                       .copy = copy,
+                                      .queue_copy = queue_copy,
                                       .copy_async = copy_async,
                                       .event_record = event_record,
                                       .event_wait = event_wait,

@@ -17,7 +17,10 @@ typedef struct device_kind {
     bool (*copy)(
         weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
     );
-    /* May return before it is done. */
+    /* These may return before they are done. queue_copy writes device memory; NULL: copy. */
+    bool (*queue_copy)(
+        weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]
+    );
     bool (*clear)(weir_device *device, void *memory, size_t bytes, char text[DEVICE_TEXT]);
     bool (*finish)(weir_device *device, char text[DEVICE_TEXT]);
     bool (*copy_async)(

@@ -354,6 +354,15 @@ void weir_stream_copy(weir_stream *stream, void *dst, const void *src, size_t by
         memcpy(dst, src, bytes);
 }
 
+void weir_stream_queue_copy(weir_stream *stream, void *dst, const void *src, size_t bytes)
+{
+    if (stream->planning || bytes == 0) return;
+    if (stream->device)
+        weir_device_queue_copy(stream->device, dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
 weir_status weir_stream_finish(weir_stream *stream)
 {
     if (!stream->device || stream->planning) return WEIR_OK;

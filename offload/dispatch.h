@@ -67,6 +67,9 @@ void weir_stream_observe(
 /* Ordered with the calls, between arrays of the host and of the stream's device; nothing while
  * planning. On the host memcpy and memset. */
 void weir_stream_copy(weir_stream *stream, void *dst, const void *src, size_t bytes);
+/* The same without waiting, if it writes memory of the device. Memory of the host that it reads
+ * must stay as it is until the next weir_stream_copy or weir_stream_finish. */
+void weir_stream_queue_copy(weir_stream *stream, void *dst, const void *src, size_t bytes);
 /* Waits for all calls. Returns EDEVICE if the device failed. */
 WEIR_MUST_CHECK weir_status weir_stream_finish(weir_stream *stream);
 void weir_stream_clear(weir_stream *stream, void *memory, size_t bytes);

@@ -134,6 +134,17 @@ weir_status weir_gpu_memory_copy(
     return finish(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr), text, text_bytes);
 }
 
+weir_status weir_gpu_memory_queue_copy(
+    int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
+)
+{
+    const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
+    if (status != WEIR_OK) return status;
+    return status_of(
+        cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr), text, text_bytes
+    );
+}
+
 weir_status weir_gpu_memory_copy_async(
     int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
 )

@@ -21,6 +21,9 @@ void weir_gpu_memory_free(int device, weir_gpu_memory kind, void *memory);
 weir_status weir_gpu_memory_copy(
     int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
 );
+weir_status weir_gpu_memory_queue_copy(
+    int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
+);
 weir_status weir_gpu_memory_copy_async(
     int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
 );

@@ -35,6 +35,7 @@ const weir_gpu_plugin *weir_gpu_plugin_entry(void)
         .alloc = weir_gpu_memory_alloc,
         .free = weir_gpu_memory_free,
         .copy = weir_gpu_memory_copy,
+        .queue_copy = weir_gpu_memory_queue_copy,
         .clear = weir_gpu_memory_clear,
         .copy_async = weir_gpu_memory_copy_async,
         .event_record = weir_gpu_memory_event_record,

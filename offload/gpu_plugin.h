@@ -55,7 +55,12 @@ typedef struct weir_gpu_plugin {
     weir_status (*copy)(
         int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
     );
-    /* Device memory only; queued between the kernels launched before and after it. */
+    /* To device memory; queued between the kernels launched before and after it. What it reads of
+     * the host must stay as it is until `synchronize` or `copy`. */
+    weir_status (*queue_copy)(
+        int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes
+    );
+    /* Device memory only; queued as queue_copy. */
     weir_status (*clear)(int device, void *memory, size_t bytes, char *text, size_t text_bytes);
     /* On a stream of its own, not ordered with kernels; complete on return. Any thread. */
     weir_status (*copy_async)(

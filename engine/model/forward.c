@@ -211,7 +211,7 @@ static weir_status run_output(const weir_model *model, weir_workspace *w, const 
     const int64_t d = model->shape.d_model, n = batch->n_logits;
     if (n == 0) return WEIR_OK;
     for (int64_t i = 0; i < n; i++)
-        weir_stream_copy(
+        weir_stream_queue_copy(
             model->stream, w->gathered + i * d, w->x + batch->logit_rows[i] * d,
             (size_t)d * sizeof(float)
         );
@@ -234,7 +234,7 @@ static weir_status embed(const weir_model *model, weir_workspace *w, const weir_
     if (model->stream_scale != 1.0f && !weir_stream_is_planning(model->stream))
         scale_rows(w->shown_rows, batch->n_rows * d, model->stream_scale);
     if (w->x != w->shown_rows)
-        weir_stream_copy(
+        weir_stream_queue_copy(
             model->stream, w->x, w->shown_rows, (size_t)(batch->n_rows * d) * sizeof(float)
         );
     return WEIR_OK;

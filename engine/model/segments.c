@@ -13,7 +13,7 @@ void weir_fill_positions(const weir_workspace *w, const weir_model *model, const
             w->positions[segment->first_row + r] = segment->n_past + r;
     }
     if (w->near_positions != w->positions)
-        weir_stream_copy(
+        weir_stream_queue_copy(
             model->stream, w->near_positions, w->positions,
             (size_t)batch->n_rows * sizeof *w->positions
         );
@@ -36,7 +36,7 @@ static void open_segment(
         for (int64_t p = 0; p < last - first; p++, *rows += bytes) unsealed[p] = *rows;
         unsealed[last - first] = own[h];
         if (last > first && kv->n_past % WEIR_PAGE_TOKENS != 0)
-            weir_stream_copy(stream, unsealed[0], own[h], bytes);
+            weir_stream_queue_copy(stream, unsealed[0], own[h], bytes);
     }
     *table += n_heads * kv->unsealed_stride;
 }

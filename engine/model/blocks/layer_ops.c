@@ -74,7 +74,7 @@ weir_status weir_rope_heads(
 void weir_copy_states(const weir_step *step, const weir_recurrent_round *round)
 {
     for (int32_t i = 0; i < round->n_copies; i++)
-        weir_stream_copy(
+        weir_stream_queue_copy(
             step->stream, round->copies[i].dst, round->copies[i].src, round->copies[i].bytes
         );
 }

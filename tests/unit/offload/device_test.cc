@@ -78,6 +78,11 @@ TEST(CheckedDevice, MemoryIsZeroAndReachedByCopies)
     EXPECT_EQ(read(device.get(), memory + 5000, 3), values);
     weir_device_clear(device.get(), memory + 5001, 4);
     EXPECT_EQ(read(device.get(), memory + 5000, 3), (std::vector<float>{ 1, 0, 3 }));
+    weir_device_queue_copy(device.get(), memory + 7, memory + 5000, 12);
+    EXPECT_EQ(read(device.get(), memory + 7, 3), (std::vector<float>{ 1, 0, 3 }));
+    float back = 0;
+    weir_device_queue_copy(device.get(), &back, memory + 9, sizeof back);
+    EXPECT_EQ(back, 3);
     EXPECT_TRUE(weir_device_owns(device.get(), memory));
     EXPECT_TRUE(weir_device_owns(device.get(), memory + 9999));
     EXPECT_FALSE(weir_device_owns(device.get(), memory + 10000));
