@@ -1,165 +1,13 @@
 /* kernels/cuda/attention.cu - paged causal attention on tensor cores, for formats marked READ or
- * BOTH (kernels/abi/kv_format.h). Order: online softmax over tiles of 32 positions, splits of 1024
+ * BOTH (kernels/abi/kv_format.h). Order: online softmax over tiles of 32 positions, splits of 512
  * joined in ascending order; same bits in decode, prefill and any batch (docs/kernels.md). */
 #include "kernels/abi/kv_format_text.h"
-#include "kernels/cuda/attention_rows.h"
+#include "kernels/cuda/attention_narrow.h"
+#include "kernels/cuda/attention_wide.h"
 
 namespace weir_cuda_attention {
 
-/* ---- softmax --------------------------------------------------------------------------------- */
-/* Scales the scores to base 2, masks what a row does not see, and finds the maximum of each row. */
-template <class S>
-__device__ __forceinline__ void mask_scores(
-    float (&score)[S::kTiles][4], float (&highest)[2], const Rows &rows, int32_t position,
-    int32_t window, const Lane &lane
-)
-{
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        highest[h] = kNothing;
-#pragma unroll
-        for (int n = 0; n < S::kTiles; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int32_t at = position + (lane.c * S::kTiles + n) * 8 + lane.t * 2 + i;
-                const bool seen = at <= rows.last[h] && at > rows.last[h] - window;
-                score[n][h * 2 + i] = seen ? score[n][h * 2 + i] * rows.factor[h] : kNothing;
-                highest[h] = fmaxf(highest[h], score[n][h * 2 + i]);
-            }
-        highest[h] = highest_of_four(highest[h]);
-    }
-}
-
 /* ---- splits ---------------------------------------------------------------------------------- */
-/* Computes maximum, sum and value of each row over all tiles of a split that any of the block's
- * rows sees. */
-template <class S>
-__device__ __forceinline__ void walk_split(
-    char *shared, const Memory &m, const Call &call, const Unit &unit, int32_t split, Rows &rows,
-    float (&value)[S::kPairs][2][4], float (&sum)[4], const Lane &lane
-)
-{
-    const int32_t first_own = unit.segment->n_past + unit.first_row / call.group;
-    const int32_t last_own = unit.segment->n_past + (unit.first_row + unit.n_rows - 1) / call.group;
-    const int32_t seen =
-        first_own >= call.window ? (first_own - call.window + 1) / kTile * kTile : 0;
-    const int32_t begin = max(seen, split * kSplit),
-                  end = min(last_own, split * kSplit + kSplit - 1) + 1;
-    const int n_tiles = end > begin ? (end - begin + kTile - 1) / kTile : 0,
-              key_dim = (int)call.args.key_dim, value_dim = (int)call.args.value_dim;
-    int unit_of_values[2] = { 0, 0 };
-    float *const maxima = reinterpret_cast<float *>(shared + m.maxima),
-                 *const weights = reinterpret_cast<float *>(shared + m.weights);
-    const int own = lane.r * 16 + lane.g;
-    if (threadIdx.x < kSplit / kPage) {
-        const int32_t page = split * (kSplit / kPage) + (int32_t)threadIdx.x;
-        if (page >= begin / kPage && page * kPage < end)
-            reinterpret_cast<const char **>(shared + m.pages)[threadIdx.x] = unit.pages[page];
-    }
-    __syncthreads(); /* the previous split is done, pages are loaded */
-#pragma unroll
-    for (int h = 0; h < 2; h++) rows.maximum[h] = kNothing;
-#pragma unroll
-    for (int i = 0; i < 4; i++) sum[i] = 0.0f;
-#pragma unroll
-    for (int n = 0; n < S::kPairs; n++)
-#pragma unroll
-        for (int i = 0; i < 8; i++) value[n][i / 4][i % 4] = 0.0f;
-#pragma unroll
-    for (int stage = 0; stage < S::kStages; stage++) {
-        if (stage < n_tiles) copy_keys<S>(shared, m, call, begin + stage * kTile, stage);
-        weir_cuda::copy_commit();
-        if (stage + 1 == S::kStages) break;
-        if (stage < n_tiles) copy_values<S>(shared, m, call, begin + stage * kTile, stage);
-        weir_cuda::copy_commit();
-    }
-#pragma unroll 1
-    for (int j = 0; j < n_tiles; j++) {
-        const int32_t position = begin + j * kTile;
-        const int stage = j % S::kStages, next = j + S::kStages - 1;
-        float score[S::kTiles][4], weight[4][4], highest[2], decay[2];
-        weir_cuda::copy_wait<2 * S::kStages - 2>();
-        __syncthreads(); /* K is loaded, V of the previous tile is done */
-        if (next < n_tiles)
-            copy_values<S>(shared, m, call, begin + next * kTile, next % S::kStages);
-        weir_cuda::copy_commit();
-        if (S::Format::kIsCoded) {
-            expand_keys<S>(shared, m, key_dim, stage);
-            __syncthreads();
-        }
-        score_tile<S>(score, shared, m, key_dim, stage, lane);
-        mask_scores<S>(score, highest, rows, position, call.window, lane);
-        if (S::kC > 1 && lane.t == 0)
-            maxima[own * S::kC + lane.c] = highest[0],
-                                 maxima[(own + 8) * S::kC + lane.c] = highest[1];
-        __syncthreads(); /* K is done, the maxima are complete */
-        if (j + S::kStages < n_tiles)
-            copy_keys<S>(shared, m, call, begin + (j + S::kStages) * kTile, stage);
-        weir_cuda::copy_commit();
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float maximum = fmaxf(rows.maximum[h], highest[h]);
-            if (S::kC > 1) {
-#pragma unroll
-                for (int c = 0; c < S::kC; c++)
-                    maximum = fmaxf(maximum, maxima[(own + h * 8) * S::kC + c]);
-            }
-            decay[h] = exp2f(rows.maximum[h] - maximum);
-            rows.maximum[h] = maximum;
-#pragma unroll
-            for (int n = 0; n < S::kTiles; n++)
-#pragma unroll
-                for (int i = h * 2; i < h * 2 + 2; i++)
-                    score[n][i] = score[n][i] == kNothing
-                                      ? 0.0f
-                                      : exp2f(score[n][i] - maximum) * S::Parts::kWeights;
-            sum[h * 2] *= decay[h], sum[h * 2 + 1] *= decay[h];
-#pragma unroll
-            for (int n = 0; n < S::kPairs; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) value[n][i / 2][h * 2 + i % 2] *= decay[h];
-            if (S::kC > 1) {
-#pragma unroll
-                for (int n = 0; n < S::kTiles; n++)
-                    *reinterpret_cast<float2 *>(
-                        weights + (own + h * 8) * kWeightStride + (lane.c * S::kTiles + n) * 8 +
-                        lane.t * 2
-                    ) = make_float2(score[n][h * 2], score[n][h * 2 + 1]);
-            }
-        }
-        weir_cuda::copy_wait<2 * S::kStages - 1>();
-        __syncthreads(); /* V and the weights are complete */
-        if (S::Format::kIsCoded) {
-            expand_values<S>(shared, m, value_dim, stage);
-            __syncthreads();
-        }
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const float2 pair =
-                    S::kC == 1
-                        ? make_float2(score[n % S::kTiles][h * 2], score[n % S::kTiles][h * 2 + 1])
-                        : *reinterpret_cast<const float2 *>(
-                              weights + (own + h * 8) * kWeightStride + n * 8 + lane.t * 2
-                          );
-                weight[n][h * 2] = pair.x, weight[n][h * 2 + 1] = pair.y;
-            }
-        add_values<S>(value, sum, unit_of_values, weight, shared, m, value_dim, stage, lane);
-    }
-    weir_cuda::copy_wait<0>();
-    const float back = 1.0f / S::Parts::kWeights,
-                value_back[2] = { back * __uint_as_float((uint32_t)(127 + unit_of_values[0]) << 23),
-                                  back *
-                                      __uint_as_float((uint32_t)(127 + unit_of_values[1]) << 23) };
-#pragma unroll
-    for (int i = 0; i < 4; i++) sum[i] *= back;
-#pragma unroll
-    for (int n = 0; n < S::kPairs; n++)
-#pragma unroll
-        for (int i = 0; i < 8; i++) value[n][i / 4][i % 4] *= value_back[i % 4 / 2];
-}
-
 /* Where the partial of this split is, for the thread's row h. */
 template <class S>
 __device__ __forceinline__ void store_partial(
@@ -178,7 +26,7 @@ __device__ __forceinline__ void store_partial(
     for (int n = 0; n < S::kPairs; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const int d = (n * S::kC + lane.c) * 16 + i * 8 + lane.t * 2;
+            const int d = S::dim_of(n, lane.c) + i * 8 + lane.t * 2;
             if (d < call.args.value_dim)
                 partial[2 + d] = value[n][i][h * 2], partial[3 + d] = value[n][i][h * 2 + 1];
         }
@@ -193,7 +41,7 @@ __device__ __forceinline__ void join_split(
 )
 {
     const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8,
-                  token = unit.segment->first_row + row / call.group;
+                  token = unit.segment.first_row + row / call.group;
     const int64_t head = (int64_t)unit.head * call.group + row % call.group,
                   index = token * call.args.n_heads + head;
     float *const partials =
@@ -202,23 +50,24 @@ __device__ __forceinline__ void join_split(
         call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
                      : partials + 2;
     const float *from = is_first && partials ? partials + 2 : to;
-    const Join join =
-        join_of(rows.total_maximum[h], rows.total_sum[h], rows.maximum[h], sum[h * 2]);
-    const float scale = is_end && call.is_last ? 1.0f / join.sum : 1.0f;
+    const Join join = join_of(rows.total_maximum[h], rows.maximum[h]);
+    const bool was_empty = rows.total_maximum[h] == kNothing;
+    rows.total_maximum[h] = join.maximum;
+    rows.total_sum[h] = joined(join, rows.total_sum[h], sum[h * 2]);
+    const float scale = is_end && call.is_last ? 1.0f / rows.total_sum[h] : 1.0f;
 #pragma unroll
     for (int n = 0; n < S::kPairs; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int d = (n * S::kC + lane.c) * 16 + i / 2 * 8 + lane.t * 2 + i % 2;
+            const int d = S::dim_of(n, lane.c) + i / 2 * 8 + lane.t * 2 + i % 2;
             if (d < call.args.value_dim)
-                to[d] =
-                    joined(join, join.is_first ? 0.0f : from[d], value[n][i / 2][h * 2 + i % 2]) *
-                    scale;
+                to[d] = joined(join, was_empty ? 0.0f : from[d], value[n][i / 2][h * 2 + i % 2]) *
+                        scale;
         }
-    rows.total_maximum[h] = join.maximum, rows.total_sum[h] = join.sum;
     if (!is_end || lane.t != 0 || lane.c != 0) return;
-    if (!call.is_last) partials[0] = join.maximum, partials[1] = join.sum;
-    if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(join.maximum, join.sum);
+    if (!call.is_last) partials[0] = rows.total_maximum[h], partials[1] = rows.total_sum[h];
+    if (call.is_last && call.args.lse)
+        call.args.lse[index] = lse_of(rows.total_maximum[h], rows.total_sum[h]);
 }
 
 /* 16 query rows (heads of a group) are one tensor tile; tiles of 32 positions arrive by
@@ -229,21 +78,26 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
     weir_cuda::let_next_start();
     WEIR_DYNAMIC_SHARED(char, shared);
     const Unit unit = unit_of<S>(call);
-    weir_cuda::wait_for_previous();
     const Memory m = memory_of<S>(call.args.key_dim, call.args.value_dim);
     const Lane lane = lane_of<S>();
+    /* A call without splits passes the total on. */
+    const int32_t first_split = unit.n_splits > 0 ? unit.first_split : INT32_MAX / kSplit - 1;
+    Range range = range_of(call, unit, first_split);
+    load_pages(shared, m.pages, unit, first_split, range);
+    weir_cuda::wait_for_previous();
     Rows rows;
     float value[S::kPairs][2][4], sum[4];
     stage_queries<S>(shared, m, call, unit);
     if (S::Format::kHasCodebook) stage_codebook<S>(shared, m, call);
-    clear_ends<S>(shared, m, (int)call.args.key_dim, (int)call.args.value_dim);
+    if constexpr (!S::kIsNarrow)
+        clear_ends<S>(shared, m, (int)call.args.key_dim, (int)call.args.value_dim);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int32_t i = lane.r * 16 + lane.g + h * 8, row = unit.first_row + i;
-        rows.last[h] = i < unit.n_rows ? unit.segment->n_past + row / call.group : -1;
+        rows.last[h] = i < unit.n_rows ? unit.segment.n_past + row / call.group : -1;
         rows.total_maximum[h] = kNothing, rows.total_sum[h] = 0.0f;
         if (i >= unit.n_rows || !call.args.partials || call.first_split == 0) continue;
-        const int64_t token = unit.segment->first_row + row / call.group,
+        const int64_t token = unit.segment.first_row + row / call.group,
                       head = (int64_t)unit.head * call.group + row % call.group;
         const float *partials =
             call.args.partials + (token * call.args.n_heads + head) * total_floats(call);
@@ -254,10 +108,19 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
     for (int h = 0; h < 2; h++)
         rows.factor[h] =
             reinterpret_cast<const float *>(shared + m.factors)[lane.r * 16 + lane.g + h * 8];
-    for (int32_t i = 0; i < max(unit.n_splits, 1);
-         i++) { /* a call without splits passes the total on */
-        const int32_t split = unit.n_splits > 0 ? unit.first_split + i : INT32_MAX / kSplit - 1;
-        walk_split<S>(shared, m, call, unit, split, rows, value, sum, lane);
+    Queries<S> queries;
+    if constexpr (S::kIsNarrow) load_queries<S>(queries, shared, m, lane);
+    for (int32_t i = 0; i < max(unit.n_splits, 1); i++) {
+        if (i > 0) {
+            range = range_of(call, unit, first_split + i);
+            load_pages(shared, m.pages, unit, first_split + i, range);
+        }
+        if constexpr (S::kIsNarrow)
+            walk_narrow_split<S>(
+                shared, m, call, range, unit.n_rows, rows, queries, value, sum, lane
+            );
+        else
+            walk_wide_split<S>(shared, m, call, range, rows, value, sum, lane);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             if (rows.last[h] < 0) continue;
@@ -272,7 +135,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
     if (!S::Format::kHasCodebook || unit.is_apart || !call.is_last) return;
     __syncthreads(); /* the rows are written */
     for (int i = (int)threadIdx.x / kWarp; i < unit.n_rows; i += kThreads / kWarp) {
-        const int32_t row = unit.first_row + i, token = unit.segment->first_row + row / call.group;
+        const int32_t row = unit.first_row + i, token = unit.segment.first_row + row / call.group;
         rotate_back(
             call.args.out + token * call.args.out_stride +
                 (unit.head * call.group + row % call.group) * call.args.value_dim,
@@ -281,16 +144,20 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
     }
 }
 
-/* Joins the partials of one query row and head in ascending order; kAtOnce are loaded together,
- * since a load takes longer than to join one. */
-constexpr int kAtOnce = 8;
-__global__ void __launch_bounds__(kThreads) join_partials(const Call call)
+/* Joins the partials of a query row and head in ascending order, kThreads splits at a time. First a
+ * thread finds how its split is joined, which depends on the maxima alone; then a thread joins a
+ * dim, with values of kAtOnce splits loaded together. n_slices blocks share the dims of a row; one,
+ * if the row is rotated back or there are partials, which all blocks read first. */
+constexpr int kAtOnce = 16;
+__global__ void __launch_bounds__(kThreads) join_partials(const Call call, int32_t n_slices)
 {
     weir_cuda::let_next_start();
-    int64_t u = blockIdx.x;
+    __shared__ float2 factors[kThreads]; /* keep, add */
+    __shared__ float sums[kThreads], highest[kThreads / kWarp];
+    int64_t u = blockIdx.x / n_slices;
     float *split_partials;
     const int64_t s = find_segment(call, Share::Merge, &u, &split_partials);
-    const weir_kv_segment &segment = call.args.segments[s];
+    const Segment segment = segment_at(call, s);
     const Plan plan = plan_of(call, segment);
     const int32_t n_query_heads = plan.n_heads * call.group;
     const int64_t token = segment.first_row + u / n_query_heads,
@@ -302,39 +169,69 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
     float *const to =
         call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
                      : partials + 2;
-    weir_cuda::wait_for_previous(); /* of device memory, only segments were read */
-    const int width = (int)call.args.value_dim, d = (int)threadIdx.x;
+    weir_cuda::wait_for_previous();
+    const int warp = (int)threadIdx.x / kWarp, lane = (int)threadIdx.x % kWarp,
+              slice = (int)blockIdx.x % n_slices, width = (int)call.args.value_dim;
     float maximum = resumes ? partials[0] : kNothing, sum = resumes ? partials[1] : 0.0f;
     float value[2];
+    int dim[2];
 #pragma unroll
-    for (int i = 0; i < 2; i++)
-        value[i] = resumes && d + i * kThreads < width ? partials[2 + d + i * kThreads] : 0.0f;
-    for (int32_t first = 0; first < plan.n_splits; first += kAtOnce) {
-        float maxima[kAtOnce], sums[kAtOnce], values[kAtOnce][2];
+    for (int i = 0; i < 2; i++) {
+        dim[i] = (int)threadIdx.x + (slice + i) * kThreads;
+        if (i > 0 && n_slices > 1) dim[i] = width;
+        value[i] = resumes && dim[i] < width ? partials[2 + dim[i]] : 0.0f;
+    }
+    for (int32_t first = 0; first < plan.n_splits; first += kThreads) {
+        const int n = min(plan.n_splits - first, kThreads);
+        const bool is_there = (int)threadIdx.x < n;
+        const float *const p = partial + (first + (int64_t)threadIdx.x) * step;
+        const float own = is_there ? p[0] : kNothing, own_sum = is_there ? p[1] : 0.0f;
+        float up_to = own; /* the maximum up to the thread's split */
 #pragma unroll
-        for (int j = 0; j < kAtOnce; j++) {
-            const float *const p = partial + min(first + j, plan.n_splits - 1) * step;
-            maxima[j] = p[0], sums[j] = p[1];
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                values[j][i] = d + i * kThreads < width ? p[2 + d + i * kThreads] : 0.0f;
+        for (int by = 1; by < kWarp; by *= 2) {
+            const float before = __shfl_up_sync(0xffffffffu, up_to, (unsigned)by);
+            if (lane >= by) up_to = fmaxf(up_to, before);
         }
+        __syncthreads(); /* the splits before are joined */
+        if (lane == kWarp - 1) highest[warp] = up_to;
+        __syncthreads();
+        float before = __shfl_up_sync(0xffffffffu, up_to, 1);
+        if (lane == 0) before = kNothing;
 #pragma unroll
-        for (int j = 0; j < kAtOnce; j++) {
-            if (first + j >= plan.n_splits) break;
-            const Join join = join_of(maximum, sum, maxima[j], sums[j]);
+        for (int w = 0; w < kThreads / kWarp; w++)
+            if (w < warp) before = fmaxf(before, highest[w]);
+        before = fmaxf(before, maximum);
+        const Join join = join_of(before, own);
+        factors[threadIdx.x] = make_float2(join.keep, join.add);
+        sums[threadIdx.x] = own_sum;
 #pragma unroll
-            for (int i = 0; i < 2; i++) value[i] = joined(join, value[i], values[j][i]);
-            maximum = join.maximum, sum = join.sum;
+        for (int w = 0; w < kThreads / kWarp; w++) maximum = fmaxf(maximum, highest[w]);
+        __syncthreads();
+        for (int at = 0; at < n; at += kAtOnce) {
+            float values[kAtOnce][2];
+#pragma unroll
+            for (int j = 0; j < kAtOnce; j++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    values[j][i] = dim[i] < width
+                                       ? partial[(first + min(at + j, n - 1)) * step + 2 + dim[i]]
+                                       : 0.0f;
+#pragma unroll
+            for (int j = 0; j < kAtOnce; j++) {
+                if (at + j >= n) break;
+                const Join of = { maximum, factors[at + j].x, factors[at + j].y };
+                sum = joined(of, sum, sums[at + j]);
+#pragma unroll
+                for (int i = 0; i < 2; i++) value[i] = joined(of, value[i], values[j][i]);
+            }
         }
     }
 #pragma unroll
     for (int i = 0; i < 2; i++)
-        if (d + i * kThreads < width)
-            to[d + i * kThreads] = value[i] * (call.is_last ? 1.0f / sum : 1.0f);
-    __syncthreads(); /* all have read the partials, or written the row */
+        if (dim[i] < width) to[dim[i]] = value[i] * (call.is_last ? 1.0f / sum : 1.0f);
+    __syncthreads(); /* all have read the partials, and written the row */
     if (call.is_rotated && call.is_last && threadIdx.x < kWarp) rotate_back(to, call);
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x != 0 || slice != 0) return;
     if (!call.is_last) partials[0] = maximum, partials[1] = sum;
     if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(maximum, sum);
 }
@@ -389,12 +286,16 @@ Call call_of(const weir_attention_args &args)
     call.v_part = weir_kv_v_part(args.k_format, args.key_dim);
     call.group = (int32_t)(args.n_heads / args.n_kv_heads);
     call.window = args.window > 0 ? args.window : INT32_MAX;
-    call.first_split = args.partials ? args.first_split : 0,
-    call.end_split = args.partials ? args.end_split : INT32_MAX;
+    call.first_split = args.partials ? args.first_split * kSplitsOfOne : 0;
+    call.end_split = args.partials && args.end_split < INT32_MAX / kSplitsOfOne
+                         ? args.end_split * kSplitsOfOne
+                         : INT32_MAX;
     call.wide_rows = !is_wide_head(args) ? 64 : weir_kv_is_lossy(args.k_format) ? kNarrowRows : 32;
     call.scale = args.scale * 1.44269504f;
     call.is_last = !args.partials || args.is_last;
     if (weir_kv_is_rotated(args.k_format)) set_turbo(call);
+    for (int64_t s = 0; s < args.n_segments && s < kMostGiven; s++)
+        call.given[s] = segment_of(args.segments[s]);
     return call;
 }
 
@@ -405,12 +306,14 @@ size_t scratch(const void *op_args)
     const Call call = call_of(args);
     int64_t n = 0;
     for (int64_t s = 0; s < args.n_segments; s++)
-        n += plan_of(call, args.segments[s]).n_split_partials;
+        n += plan_of(call, segment_at(call, s)).n_split_partials;
     return (size_t)(n * total_floats(call)) * sizeof(float);
 }
 
 template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t stream)
 {
+    constexpr int kMost = 99 << 10; /* of a block, on sm_86 and sm_89 */
+    static_assert(!S::kIsNarrow || narrow_memory<S>().bytes <= kMost, "shared memory of a block");
     const int bytes = memory_of<S>(call.args.key_dim, call.args.value_dim).bytes;
     if (n_units == 0) return;
     if (bytes > 48 << 10 &&
@@ -421,13 +324,13 @@ template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t s
 }
 
 /* Every block fits in the 99 KB of shared memory of sm_86 and sm_89: two stages of K and V if
- * possible, all rows in narrow blocks if wide ones do not fit. Blocks per SM for f16 of 128: decode
- * 45 KB, 2 (sm_86) or 5 (sm_90); prefill 69 KB, 1 or 3. */
+ * possible, all rows in narrow blocks if wide ones do not fit. Blocks per SM for f16: decode of 128
+ * 54 KB, 1 (sm_86) or 4 (sm_90), of 256 87 KB, 1 or 2; prefill of 128 69 KB, 1 or 3. */
 template <class Format>
 void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
 {
     if (is_wide_head(call.args)) {
-        launch<Shape<Format, 256, 1, 4, Format::kHasCodebook ? 1 : 2>>(call, n_narrow, stream);
+        launch<Shape<Format, 256, 1, 4, 2>>(call, n_narrow, stream);
         if constexpr (!Format::kIsCoded) launch<Shape<Format, 256, 2, 2, 1>>(call, n_wide, stream);
     } else {
         launch<Shape<Format, 128, 1, 4, 2>>(call, n_narrow, stream);
@@ -444,7 +347,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     call.scratch = static_cast<float *>(context->scratch);
     int64_t n_narrow = 0, n_wide = 0, n_joins = 0;
     for (int64_t s = 0; s < args.n_segments; s++) {
-        const Plan plan = plan_of(call, args.segments[s]);
+        const Plan plan = plan_of(call, segment_at(call, s));
         n_narrow += units_of(plan, Share::Narrow), n_wide += units_of(plan, Share::Wide),
             n_joins += units_of(plan, Share::Merge);
     }
@@ -462,7 +365,13 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 #undef X
     default: return WEIR_EUNSUPPORTED;
     }
-    if (n_joins > 0) WEIR_LAUNCH(join_partials, (unsigned)n_joins, kThreads, 0, stream, call);
+    const int32_t n_slices = call.is_rotated || args.partials
+                                 ? 1
+                                 : (int32_t)((args.value_dim + kThreads - 1) / kThreads);
+    if (n_joins > 0)
+        WEIR_LAUNCH(
+            join_partials, (unsigned)(n_joins * n_slices), kThreads, 0, stream, call, n_slices
+        );
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 

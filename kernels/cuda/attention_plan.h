@@ -11,25 +11,53 @@
 
 namespace weir_cuda_attention {
 
-constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT,
-              kWarp = 32;
+constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kWarp = 32;
+/* A split of the op is several here. */
+constexpr int kSplit = 512, kSplitsOfOne = WEIR_ATTENTION_SPLIT / kSplit;
+static_assert(WEIR_ATTENTION_SPLIT % kSplit == 0, "calls begin and end with splits of the op");
 /* Up to this many query rows of a KV head are one row of tensor tiles. */
 constexpr int kNarrowRows = 16;
 /* Up to this many, splits are separate units, to occupy the machine. */
 constexpr int kApartRows = 64;
 constexpr float kNothing = -FLT_MAX; /* the maximum of an empty set of scores */
 
+/* A segment, as kernels need it. The op's list and page tables are in host memory, where each read
+ * of a warp costs the link 20 ns (measured: 64 blocks that read one segment, 10 us). So up to
+ * kMostGiven segments are parameters of the launch. */
+struct Segment {
+    const char *const *pages;
+    int32_t page_stride, first_row, n_rows, n_past, first_head, n_heads;
+};
+constexpr int kMostGiven = 64;
+
 struct Call {
     weir_attention_args args;
     weir_kv_layout k_layout, v_layout;
     int64_t v_part;
     float *scratch;
-    int32_t group, window, first_split, end_split, wide_rows; /* rows of a wide unit */
+    int32_t group, window, wide_rows; /* wide_rows: of a wide unit */
+    int32_t first_split, end_split; /* of kSplit */
     float scale; /* times log2(e) */
     uint32_t k_signs[8], v_signs[8], codebook[16]; /* turbo: bits of D, centroids as two f16 */
     float k_orthonormal, v_orthonormal;
     bool is_last, is_rotated; /* is_rotated: V stays rotated */
+    Segment given[kMostGiven]; /* the first ones */
 };
+
+__host__ __device__ inline Segment segment_of(const weir_kv_segment &s)
+{
+    return { reinterpret_cast<const char *const *>(s.pages),
+             (int32_t)s.page_stride,
+             s.first_row,
+             s.n_rows,
+             s.n_past,
+             s.first_head,
+             s.n_heads };
+}
+__host__ __device__ inline Segment segment_at(const Call &call, int64_t index)
+{
+    return index < kMostGiven ? call.given[index] : segment_of(call.args.segments[index]);
+}
 
 struct Plan {
     /* n_heads: KV heads; n_rows: query rows of each; n_blocks: blocks of rows. */
@@ -43,7 +71,7 @@ __host__ __device__ inline int64_t total_floats(const Call &call)
     return 2 + call.args.value_dim;
 }
 
-__host__ __device__ inline Plan plan_of(const Call &call, const weir_kv_segment &segment)
+__host__ __device__ inline Plan plan_of(const Call &call, const Segment &segment)
 {
     Plan plan = {};
     if (segment.n_rows <= 0) return plan;
@@ -80,10 +108,12 @@ __device__ inline int64_t find_segment(
 {
     const int lane = (int)(threadIdx.x % kWarp);
     int64_t scratch = 0;
+    *split_partials = call.scratch;
+    if (call.args.n_segments == 1) return 0;
     for (int64_t first = 0;; first += kWarp) {
         int64_t n = 0, floats = 0;
         if (first + lane < call.args.n_segments) {
-            const Plan plan = plan_of(call, call.args.segments[first + lane]);
+            const Plan plan = plan_of(call, segment_at(call, first + lane));
             n = units_of(plan, share), floats = plan.n_split_partials * total_floats(call);
         }
         int64_t units_to = n, floats_to = floats; /* of the lanes up to this one */
@@ -105,29 +135,21 @@ __device__ inline int64_t find_segment(
 }
 
 /* ---- joining splits -------------------------------------------------------------------------- */
-/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_partials.h, always in
- * the order of these expressions. */
+/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_partials.h, always by
+ * these expressions. An empty total is zero and an empty split is left out. */
 struct Join {
-    float maximum, sum, keep, add;
-    /* The total stays as it is; the total was empty. */
-    bool is_same, is_first;
+    float maximum, keep, add;
 };
-__device__ __forceinline__ Join
-join_of(float total_maximum, float total_sum, float maximum, float sum)
+__device__ __forceinline__ Join join_of(float total_maximum, float maximum)
 {
-    Join join = { total_maximum, total_sum,           1.0f,
-                  0.0f,          maximum == kNothing, total_maximum == kNothing };
-    if (join.is_same) return join;
-    join.maximum = total_maximum > maximum ? total_maximum : maximum;
-    join.keep = exp2f(total_maximum - join.maximum);
-    join.add = exp2f(maximum - join.maximum);
-    join.sum = join.is_first ? sum : fmaf(total_sum, join.keep, sum * join.add);
-    return join;
+    const float higher = total_maximum > maximum ? total_maximum : maximum;
+    return { higher, exp2f(total_maximum - higher),
+             maximum == kNothing ? 0.0f : exp2f(maximum - higher) };
 }
+/* Of a sum or a value. */
 __device__ __forceinline__ float joined(const Join &join, float total, float value)
 {
-    if (join.is_same) return join.is_first ? 0.0f : total;
-    return join.is_first ? value : fmaf(total, join.keep, value * join.add);
+    return fmaf(total, join.keep, join.add > 0.0f ? value * join.add : 0.0f);
 }
 /* Natural log-sum-exp. */
 __device__ __forceinline__ float lse_of(float maximum, float sum)

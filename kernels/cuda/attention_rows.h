@@ -7,7 +7,7 @@ namespace weir_cuda_attention {
 
 /* A block's share of a segment. */
 struct Unit {
-    const weir_kv_segment *segment;
+    Segment segment;
     const char *const *pages;
     float *split_partials; /* of the segment; used if splits are separate */
     int32_t table, head, n_query_heads; /* KV head of the range and of the op; of the segment */
@@ -21,13 +21,12 @@ template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
     Unit unit = {};
     const int64_t s =
         find_segment(call, S::kR == 1 ? Share::Narrow : Share::Wide, &u, &unit.split_partials);
-    unit.segment = call.args.segments + s;
-    const Plan plan = plan_of(call, *unit.segment);
+    unit.segment = segment_at(call, s);
+    const Plan plan = plan_of(call, unit.segment);
     const int32_t n_apart = plan.is_apart ? plan.n_splits : 1;
     unit.table = (int32_t)(u % plan.n_heads);
-    unit.head = unit.segment->first_head + unit.table;
-    unit.pages = reinterpret_cast<const char *const *>(unit.segment->pages) +
-                 unit.table * unit.segment->page_stride;
+    unit.head = unit.segment.first_head + unit.table;
+    unit.pages = unit.segment.pages + (int64_t)unit.table * unit.segment.page_stride;
     unit.n_query_heads = plan.n_heads * call.group;
     const int32_t rest = (int32_t)(u / plan.n_heads),
                   block = plan.n_blocks - 1 -
@@ -37,7 +36,7 @@ template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
     unit.is_apart = plan.is_apart;
     unit.plan_first_split = plan.first_split, unit.plan_n_splits = plan.n_splits;
     const int32_t last =
-        (unit.segment->n_past + (unit.first_row + unit.n_rows - 1) / call.group) / kSplit;
+        (unit.segment.n_past + (unit.first_row + unit.n_rows - 1) / call.group) / kSplit;
     unit.first_split = plan.first_split + (plan.is_apart ? rest % n_apart : 0);
     unit.n_splits = plan.is_apart ? 1 : min(plan.n_splits, last - plan.first_split + 1);
     return unit;
@@ -62,7 +61,7 @@ __device__ __forceinline__ void stage_queries(
     for (int i = (int)threadIdx.x / kWarp; i < S::kRows; i += kThreads / kWarp) {
         const bool there = i < unit.n_rows;
         const int32_t row = there ? unit.first_row + i : unit.first_row,
-                      token = unit.segment->first_row + row / call.group;
+                      token = unit.segment.first_row + row / call.group;
         const float *q = call.args.q + token * call.args.q_stride +
                          (unit.head * call.group + row % call.group) * call.args.q_head_stride;
         float x[kRotated], up = 1.0f, down = 1.0f, largest = 0.0f;
@@ -97,25 +96,6 @@ __device__ __forceinline__ void stage_queries(
             }
         }
         if (lane == 0) reinterpret_cast<float *>(shared + m.factors)[i] = call.scale * down;
-    }
-}
-
-/* Clears dims past the last of K and V, which copies do not write. */
-template <class S>
-__device__ __forceinline__ void clear_ends(
-    char *shared, const Memory &m, int key_dim, int value_dim
-)
-{
-    if constexpr (!S::Format::kIsCoded) {
-        for (int stage = 0; stage < S::kStages; stage++) {
-            for (int at = key_dim * 64 + (int)threadIdx.x * 4; at < m.k_stage; at += kThreads * 4)
-                *reinterpret_cast<uint32_t *>(shared + m.k + stage * m.k_stage + at) = 0;
-            if (value_dim % 16 == 0) continue;
-            for (int t = (int)threadIdx.x; t < kTile; t += kThreads)
-                *reinterpret_cast<uint4 *>(
-                    shared + m.v + stage * m.v_stage + t * m.v_row + value_dim * 2
-                ) = make_uint4(0, 0, 0, 0);
-        }
     }
 }
 

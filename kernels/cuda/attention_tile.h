@@ -1,16 +1,16 @@
 /* kernels/cuda/attention_tile.h - one tile of 32 positions with the rows of a block: the layout of
- * shared memory, copies into it, scores, values.
+ * shared memory, codes to 16 bits, values.
  *
- * Four warps: R rows of tensor tiles (16 query rows each) by C columns, R * C = 4. The columns
- * share the positions of the scores and the dims of the values. Every element is one chain of
- * products in the order of dims or positions, parts innermost, so narrow and wide blocks give the
- * same bits.
+ * Four warps: R rows of tensor tiles (16 query rows each) by C columns, R * C = 4. R is 1 in narrow
+ * blocks. The columns of a wide block share the positions of the scores and the dims of the values.
+ * A score is the sum of chains over chunks of dims, a value one chain over positions, parts
+ * innermost, so narrow and wide blocks give the same bits.
  *
  * Shared memory: queries [part][row][dims, to 32], K [stage][dim][32 positions], V
  * [stage][position][dims, to 16]. Rows of queries and V are padded by 16 bytes, and the four
  * 16-byte pieces of a K row are swizzled by bits 1 and 2 of the dim, so that ldmatrix reads all
- * banks at once. Coded formats are copied as they are (`raw`, double) and expanded to 16 bits by
- * all threads. */
+ * banks at once. Coded formats are copied as they are (`raw`, double) and then expanded to 16
+ * bits. */
 #pragma once
 #include "kernels/cuda/attention_parts.h"
 #include "kernels/cuda/attention_plan.h"
@@ -29,18 +29,66 @@ template <class Format_, int VALUE_, int R_, int C_, int STAGES_> struct Shape {
     static constexpr int kRows = 16 * R_, kTiles = 4 / C_,
                          kPairs = VALUE_ / 16 /
                                   C_; /* per warp: tiles of 8 positions, 16 dims of values */
+    /* Scores are sums over chunks of dims; a warp of a narrow block has one of K and V. */
+    static constexpr int kChunk = VALUE_ / 4;
+    static constexpr bool kIsNarrow = R_ == 1;
     static_assert(R_ * C_ * kWarp == kThreads, "four warps");
+
+    /* The first dim of a warp's 16. */
+    static __device__ __forceinline__ int dim_of(int pair, int column)
+    {
+        return (kIsNarrow ? column * kPairs + pair : pair * kC + column) * 16;
+    }
+};
+
+/* Who expands a tile. */
+struct Warp {
+    static constexpr int kSize = kWarp;
+};
+struct Block {
+    static constexpr int kSize = kThreads;
 };
 
 /* Byte offsets in shared memory; raw_k_codes, raw_v_codes: offsets of the scales of raw tiles. */
 struct Memory {
     int q_part, q_row, v_row, k_stage, v_stage, raw_k_codes, raw_v_codes, raw_k_stage, raw_v_stage;
     int q, k, v, raw_k, raw_v, weights, maxima, factors, pages, codebook, bytes;
+    int warp; /* narrow: between the warps' tiles; k to raw_v are those of the first */
 };
+
+/* Of a narrow block, whose expanded K and V take turns. */
+template <class S> __host__ __device__ constexpr Memory narrow_memory()
+{
+    typedef typename S::Format Format;
+    constexpr int kScores = 2 * 16 * kTile * 4 * 4; /* of two tiles and four chunks */
+    Memory m = {};
+    m.q_row = S::kValue * 2 + 16, m.q_part = m.q_row * S::kRows;
+    m.factors = m.q_part * S::kParts > kScores ? m.q_part * S::kParts : kScores;
+    m.pages = m.factors + S::kRows * 4;
+    m.codebook = m.pages + kSplit / kPage * 8;
+    m.k = m.codebook + (Format::kHasCodebook ? 64 : 0);
+    m.v_row = S::kChunk * 2 + 16;
+    m.k_stage = S::kChunk * kTile * 2, m.v_stage = m.v_row * kTile;
+    if (Format::kIsCoded) {
+        m.raw_k_codes = m.raw_v_codes = S::kChunk * kTile * Format::kBits / 8;
+        m.raw_k_stage = m.raw_k_codes + (Format::kHasCodebook ? kTile : S::kChunk) * 2;
+        m.raw_v_stage = m.raw_v_codes + (Format::kHasCodebook ? kTile : S::kValue) * 2;
+        m.v = m.k;
+        m.raw_k = m.k + (m.k_stage > m.v_stage ? m.k_stage : m.v_stage) * S::kPlanes;
+    } else {
+        m.v = m.k + m.k_stage * S::kStages;
+        m.raw_k = m.v + m.v_stage * S::kStages;
+    }
+    m.raw_v = m.raw_k + m.raw_k_stage * S::kStages;
+    m.warp = m.raw_v + m.raw_v_stage * S::kStages - m.k;
+    m.bytes = m.k + m.warp * kThreads / kWarp;
+    return m;
+}
 
 template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, int64_t value_dim)
 {
     typedef typename S::Format Format;
+    if (S::kIsNarrow) return narrow_memory<S>();
     const int keys = (int)(key_dim + 31) / 32 * 32, values = (int)(value_dim + 15) / 16 * 16;
     Memory m = {};
     m.q_row = keys * 2 + 16, m.q_part = m.q_row * S::kRows;
@@ -65,67 +113,11 @@ template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, 
     return m;
 }
 
-/* ---- copies ---------------------------------------------------------------------------------- */
 __device__ __forceinline__ const char *page_at(
     const char *shared, const Memory &m, int32_t position
 )
 {
     return reinterpret_cast<const char *const *>(shared + m.pages)[position % kSplit / kPage];
-}
-
-__device__ __forceinline__ void copy_run(char *to, const char *from, int bytes)
-{
-#pragma unroll 1
-    for (int at = (int)threadIdx.x * 16; at < bytes; at += kThreads * 16)
-        weir_cuda::copy_async(to + at, from + at);
-}
-
-template <class S>
-__device__ __forceinline__ void copy_keys(
-    char *shared, const Memory &m, const Call &call, int32_t position, int stage
-)
-{
-    const int64_t tile = position % kPage / kTile;
-    const char *const part = page_at(shared, m, position), *const codes =
-                                                               part + call.k_layout.codes +
-                                                               tile * call.k_layout.codes_step;
-    if (S::Format::kIsCoded) {
-        char *const to = shared + m.raw_k + stage * m.raw_k_stage;
-        copy_run(to, codes, m.raw_k_codes);
-        copy_run(
-            to + m.raw_k_codes, part + call.k_layout.scales + tile * call.k_layout.scales_step,
-            m.raw_k_stage - m.raw_k_codes
-        );
-        return;
-    }
-    char *const to = shared + m.k + stage * m.k_stage;
-    for (int i = (int)threadIdx.x; i < (int)call.args.key_dim * 4; i += kThreads)
-        weir_cuda::copy_async(to + i / 4 * 64 + ((i % 4) ^ (i / 8 & 3)) * 16, codes + i * 16);
-}
-
-template <class S>
-__device__ __forceinline__ void copy_values(
-    char *shared, const Memory &m, const Call &call, int32_t position, int stage
-)
-{
-    const int64_t token = position % kPage;
-    const char *const part = page_at(shared, m, position) + call.v_part,
-                      *const codes = part + call.v_layout.codes + token * call.v_layout.codes_step;
-    if (S::Format::kIsCoded) {
-        char *const to = shared + m.raw_v + stage * m.raw_v_stage;
-        copy_run(to, codes, m.raw_v_codes);
-        copy_run(
-            to + m.raw_v_codes, part + call.v_layout.scales + token * call.v_layout.scales_step,
-            m.raw_v_stage - m.raw_v_codes
-        );
-        return;
-    }
-    char *const to = shared + m.v + stage * m.v_stage;
-    const int row = (int)call.args.value_dim * 2;
-    for (int i = (int)threadIdx.x; i < kTile * S::kValue / 8; i += kThreads) {
-        const int t = i / (S::kValue / 8), at = i % (S::kValue / 8) * 16;
-        if (at < row) weir_cuda::copy_async(to + t * m.v_row + at, codes + t * row + at);
-    }
 }
 
 /* ---- codes to 16 bits ------------------------------------------------------------------------ */
@@ -136,38 +128,35 @@ __device__ __forceinline__ uint32_t bf16_pair(uint32_t low, uint32_t high, int i
     return __float_as_uint(x) >> 16 | (__float_as_uint(y) & 0xFFFF0000u);
 }
 
-template <class S>
-__device__ __forceinline__ void expand_byte_keys(
-    char *shared, const Memory &m, int key_dim, int stage
-)
+template <class Team>
+__device__ __forceinline__ void expand_byte_keys(char *k, const char *raw, int key_dim)
 {
-    const char *const raw = shared + m.raw_k + stage * m.raw_k_stage;
 #pragma unroll 2
-    for (int i = (int)threadIdx.x; i < key_dim / 4 * (kTile / 2); i += kThreads) {
+    for (int i = (int)threadIdx.x % Team::kSize; i < key_dim / 4 * (kTile / 2); i += Team::kSize) {
         const int word = i / (kTile / 2), pair = i % (kTile / 2);
         const uint2 codes = *reinterpret_cast<const uint2 *>(raw + word * kTile * 4 + pair * 8);
 #pragma unroll
         for (int b = 0; b < 4; b++) {
             const int d = word * 4 + b;
             *reinterpret_cast<uint32_t *>(
-                shared + m.k + d * 64 + ((pair / 4) ^ (d / 2 & 3)) * 16 + pair % 4 * 4
+                k + d * 64 + ((pair / 4) ^ (d / 2 & 3)) * 16 + pair % 4 * 4
             ) = bf16_pair(codes.x, codes.y, b);
         }
     }
 }
 
-template <class S>
+/* DIMS: at most, of a row; raw_row: its bytes. */
+template <class Team, int DIMS>
 __device__ __forceinline__ void expand_byte_values(
-    char *shared, const Memory &m, int value_dim, int stage
+    char *v, int v_row, const char *raw, int raw_row, int value_dim
 )
 {
-    const char *const raw = shared + m.raw_v + stage * m.raw_v_stage;
 #pragma unroll 2
-    for (int i = (int)threadIdx.x; i < kTile * S::kValue / 4; i += kThreads) {
-        const int t = i / (S::kValue / 4), d = i % (S::kValue / 4) * 4;
+    for (int i = (int)threadIdx.x % Team::kSize; i < kTile * DIMS / 4; i += Team::kSize) {
+        const int t = i / (DIMS / 4), d = i % (DIMS / 4) * 4;
         if (d >= value_dim) continue;
-        const uint32_t codes = *reinterpret_cast<const uint32_t *>(raw + t * value_dim + d);
-        *reinterpret_cast<uint2 *>(shared + m.v + t * m.v_row + d * 2) =
+        const uint32_t codes = *reinterpret_cast<const uint32_t *>(raw + t * raw_row + d);
+        *reinterpret_cast<uint2 *>(v + t * v_row + d * 2) =
             make_uint2(bf16_pair(codes, codes >> 8, 0), bf16_pair(codes, codes >> 8, 2));
     }
 }
@@ -198,91 +187,6 @@ template <class S> __host__ __device__ constexpr bool counts(int part, int plane
     return plane == 0 || part + plane < S::kParts;
 }
 
-/* q . K of the warp's tiles of 8 positions, without the row's factor. */
-template <class S>
-__device__ __forceinline__ void score_tile(
-    float (&score)[S::kTiles][4], const char *shared, const Memory &m, int key_dim, int stage,
-    const Lane &lane
-)
-{
-    /* 32 dims of a position share a scale. */
-    constexpr bool kGrouped = S::Format::kIsCoded && !S::Format::kHasCodebook;
-    const char *const k = shared + m.k + (S::Format::kIsCoded ? 0 : stage * m.k_stage);
-    const char *const q = shared + m.q + (lane.r * 16 + lane.matrix % 2 * 8 + lane.row) * m.q_row +
-                          lane.matrix / 2 * 16;
-    const char *const scales = shared + m.raw_k + stage * m.raw_k_stage + m.raw_k_codes +
-                               (lane.c * S::kTiles * 8 + lane.t * 2) * 2;
-#pragma unroll
-    for (int n = 0; n < S::kTiles; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
-#pragma unroll 1
-    for (int first = 0; first < key_dim; first += kGroup) {
-        float sum[S::kTiles][4];
-        /* One tile of positions, 32 dims. */
-        uint32_t both[S::kPlanes][4];
-#pragma unroll
-        for (int n = 0; n < S::kTiles; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sum[n][i] = kGrouped ? 0.0f : score[n][i];
-#pragma unroll
-        for (int plane = 0; S::kTiles == 1 && plane < S::kPlanes; plane++)
-            weir_cuda::load_matrices_transposed(
-                both[plane], k + plane * m.k_stage + (first + lane.matrix * 8 + lane.row) * 64 +
-                                 (lane.c ^ (lane.row / 2)) * 16
-            );
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t query[S::kParts][4], keys[S::kPlanes][S::kTiles][2];
-            const int d = first + half * 16;
-#pragma unroll
-            for (int part = 0; part < S::kParts; part++)
-                weir_cuda::load_matrices(query[part], q + part * m.q_part + d * 2);
-#pragma unroll
-            for (int plane = 0; plane < S::kPlanes; plane++) {
-                if (S::kTiles == 1)
-                    keys[plane][0][0] = both[plane][half * 2],
-                    keys[plane][0][1] = both[plane][half * 2 + 1];
-#pragma unroll
-                for (int n = 0; n + 1 < S::kTiles; n += 2) {
-                    uint32_t two[4];
-                    const int tile = lane.c * S::kTiles + n + lane.matrix / 2;
-                    weir_cuda::load_matrices_transposed(
-                        two, k + plane * m.k_stage + (d + lane.matrix % 2 * 8 + lane.row) * 64 +
-                                 (tile ^ (lane.row / 2)) * 16
-                    );
-                    keys[plane][n][0] = two[0], keys[plane][n][1] = two[1],
-                    keys[plane][n + 1][0] = two[2], keys[plane][n + 1][1] = two[3];
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < S::kParts * S::kPlanes; i++)
-#pragma unroll
-                for (int n = 0; n < S::kTiles; n++)
-                    if (counts<S>(i / S::kPlanes, i % S::kPlanes))
-                        S::Parts::multiply(sum[n], query[i / S::kPlanes], keys[i % S::kPlanes][n]);
-        }
-#pragma unroll
-        for (int n = 0; n < S::kTiles; n++) {
-            const float2 scale =
-                kGrouped
-                    ? __half22float2(*reinterpret_cast<const __half2 *>(scales + first * 2 + n * 16)
-                      )
-                    : make_float2(1.0f, 1.0f);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                score[n][i] =
-                    kGrouped ? fmaf(sum[n][i], i % 2 ? scale.y : scale.x, score[n][i]) : sum[n][i];
-        }
-    }
-#pragma unroll
-    for (int n = 0; S::Format::kHasCodebook && n < S::kTiles; n++) {
-        const float2 scale = __half22float2(*reinterpret_cast<const __half2 *>(scales + n * 16));
-#pragma unroll
-        for (int i = 0; i < 4; i++) score[n][i] *= i % 2 ? scale.y : scale.x;
-    }
-}
-
 /* ---- values ---------------------------------------------------------------------------------- */
 /* The weights of 16 positions as parts of a fragment. `scales` (may be NULL): scales of V's
  * positions, and another factor per row. */
@@ -309,20 +213,19 @@ __device__ __forceinline__ void split_weights(
     }
 }
 
-/* Adds weight V to value and weight to sum, for the warp's pairs of 8 dims: pair i has dims (i * C
- * + column) * 16. Values of a codebook are in units of 2^unit of their row, chosen for each tile so
- * that weights times scales fill f16's range; masked positions do not affect it. */
+/* Adds weight V to value and weight to sum, for the warp's pairs of 8 dims. v and v_scales are the
+ * tile's; narrow: v begins with the warp's dims. Values of a codebook are in units of 2^unit of
+ * their row, chosen for each tile so that weights times scales fill f16's range; masked positions
+ * do not affect it. */
 template <class S>
 __device__ __forceinline__ void add_values(
     float (&value)[S::kPairs][2][4], float (&sum)[4], int (&unit)[2], const float (&weight)[4][4],
-    const char *shared, const Memory &m, int value_dim, int stage, const Lane &lane
+    const char *v, const Memory &m, const char *v_scales, int value_dim, const Lane &lane
 )
 {
     constexpr bool kGrouped = S::Format::kIsCoded && !S::Format::kHasCodebook;
-    const char *const v = shared + m.v + (S::Format::kIsCoded ? 0 : stage * m.v_stage) +
-                          (lane.matrix % 2 * 8 + lane.row) * m.v_row + lane.matrix / 2 * 16;
-    const __half *const scales =
-        reinterpret_cast<const __half *>(shared + m.raw_v + stage * m.raw_v_stage + m.raw_v_codes);
+    v += (lane.matrix % 2 * 8 + lane.row) * m.v_row + lane.matrix / 2 * 16;
+    const __half *const scales = reinterpret_cast<const __half *>(v_scales);
     const uint32_t ones[2] = { S::Parts::kOnes, S::Parts::kOnes };
     float times[2] = { 1.0f, 1.0f };
 #pragma unroll
@@ -355,9 +258,9 @@ __device__ __forceinline__ void add_values(
         if (S::Format::kHasCodebook) split_weights<S>(parts, weight, half, scales, 1, times, lane);
 #pragma unroll
         for (int i = 0; i < S::kPairs; i++) {
-            const int d = (i * S::kC + lane.c) * 16;
+            const int d = S::dim_of(i, lane.c);
             if (d >= value_dim) break;
-            if (kGrouped)
+            if (kGrouped && !(S::kIsNarrow && i % 2 != 0)) /* two pairs of a narrow block share */
                 split_weights<S>(
                     parts, weight, half, scales + d / kGroup, value_dim / kGroup, times, lane
                 );
@@ -365,7 +268,8 @@ __device__ __forceinline__ void add_values(
 #pragma unroll
             for (int plane = 0; plane < S::kPlanes; plane++)
                 weir_cuda::load_matrices_transposed(
-                    two[plane], v + plane * m.v_stage + half * 16 * m.v_row + d * 2
+                    two[plane],
+                    v + plane * m.v_stage + half * 16 * m.v_row + (S::kIsNarrow ? i * 16 : d) * 2
                 );
 #pragma unroll
             for (int at = 0; at < S::kParts * S::kPlanes; at++) {

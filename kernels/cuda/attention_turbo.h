@@ -71,76 +71,78 @@ __device__ __forceinline__ void stage_codebook(char *shared, const Memory &m, co
         reinterpret_cast<uint32_t *>(shared + m.codebook)[threadIdx.x] = call.codebook[threadIdx.x];
 }
 
-template <class S>
+template <class Team>
 __device__ __forceinline__ void expand_book_keys(
-    char *shared, const Memory &m, int key_dim, int stage
+    char *k, int plane, const char *raw, const uint32_t *codebook, int key_dim
 )
 {
-    const char *const raw = shared + m.raw_k + stage * m.raw_k_stage;
-    const uint32_t *const codebook = reinterpret_cast<const uint32_t *>(shared + m.codebook);
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < key_dim / 8 * (kTile / 2); i += kThreads) {
+    for (int i = (int)threadIdx.x % Team::kSize; i < key_dim / 8 * (kTile / 2); i += Team::kSize) {
         const int word = i / (kTile / 2), pair = i % (kTile / 2);
         const uint2 codes = *reinterpret_cast<const uint2 *>(raw + word * kTile * 4 + pair * 8);
 #pragma unroll
         for (int b = 0; b < 8; b++) {
             const uint32_t x = codebook[codes.x >> 4 * b & 15u],
                            y = codebook[codes.y >> 4 * b & 15u];
-            char *const to =
-                shared + m.k + (word * 8 + b) * 64 + ((pair / 4) ^ (b / 2)) * 16 + pair % 4 * 4;
+            char *const to = k + (word * 8 + b) * 64 + ((pair / 4) ^ (b / 2)) * 16 + pair % 4 * 4;
             *reinterpret_cast<uint32_t *>(to) = __byte_perm(x, y, 0x5410);
-            *reinterpret_cast<uint32_t *>(to + m.k_stage) = __byte_perm(x, y, 0x7632);
+            *reinterpret_cast<uint32_t *>(to + plane) = __byte_perm(x, y, 0x7632);
         }
     }
 }
 
 /* Word w of a block of 32 dims: dims 4w .. 4w+3 in its low halves of bytes, 16 later in the high
  * ones. */
-template <class S>
+template <class Team, int DIMS>
 __device__ __forceinline__ void expand_book_values(
-    char *shared, const Memory &m, int value_dim, int stage
+    char *v, int v_row, int plane, const char *raw, int raw_row, const uint32_t *codebook,
+    int value_dim
 )
 {
-    const char *const raw = shared + m.raw_v + stage * m.raw_v_stage;
-    const uint32_t *const codebook = reinterpret_cast<const uint32_t *>(shared + m.codebook);
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < kTile * S::kValue / 8; i += kThreads) {
-        const int t = i / (S::kValue / 8), word = i % (S::kValue / 8);
+    for (int i = (int)threadIdx.x % Team::kSize; i < kTile * DIMS / 8; i += Team::kSize) {
+        const int t = i / (DIMS / 8), word = i % (DIMS / 8);
         if (word * 8 >= value_dim) continue;
-        const uint32_t codes =
-            *reinterpret_cast<const uint32_t *>(raw + t * value_dim / 2 + word * 4);
+        const uint32_t codes = *reinterpret_cast<const uint32_t *>(raw + t * raw_row + word * 4);
 #pragma unroll
         for (int high = 0; high < 2; high++) {
             uint32_t x[4];
 #pragma unroll
             for (int b = 0; b < 4; b++) x[b] = codebook[codes >> (8 * b + 4 * high) & 15u];
-            char *const to =
-                shared + m.v + t * m.v_row + (word / 4 * 32 + high * 16 + word % 4 * 4) * 2;
+            char *const to = v + t * v_row + (word / 4 * 32 + high * 16 + word % 4 * 4) * 2;
             *reinterpret_cast<uint2 *>(to) =
                 make_uint2(__byte_perm(x[0], x[1], 0x5410), __byte_perm(x[2], x[3], 0x5410));
-            *reinterpret_cast<uint2 *>(to + m.v_stage) =
+            *reinterpret_cast<uint2 *>(to + plane) =
                 make_uint2(__byte_perm(x[0], x[1], 0x7632), __byte_perm(x[2], x[3], 0x7632));
         }
     }
 }
 
-template <class S>
-__device__ __forceinline__ void expand_keys(char *shared, const Memory &m, int key_dim, int stage)
-{
-    if constexpr (S::Format::kHasCodebook)
-        expand_book_keys<S>(shared, m, key_dim, stage);
-    else
-        expand_byte_keys<S>(shared, m, key_dim, stage);
-}
-template <class S>
-__device__ __forceinline__ void expand_values(
-    char *shared, const Memory &m, int value_dim, int stage
+/* Expand key_dim dims of a tile, by a warp or all threads. `codebook`: in shared memory. */
+template <class S, class Team>
+__device__ __forceinline__ void expand_keys(
+    char *k, int plane, const char *raw, const char *codebook, int key_dim
 )
 {
     if constexpr (S::Format::kHasCodebook)
-        expand_book_values<S>(shared, m, value_dim, stage);
+        expand_book_keys<Team>(
+            k, plane, raw, reinterpret_cast<const uint32_t *>(codebook), key_dim
+        );
     else
-        expand_byte_values<S>(shared, m, value_dim, stage);
+        expand_byte_keys<Team>(k, raw, key_dim);
+}
+template <class S, class Team, int DIMS>
+__device__ __forceinline__ void expand_values(
+    char *v, const Memory &m, const char *raw, int raw_row, const char *codebook, int value_dim
+)
+{
+    if constexpr (S::Format::kHasCodebook)
+        expand_book_values<Team, DIMS>(
+            v, m.v_row, m.v_stage, raw, raw_row, reinterpret_cast<const uint32_t *>(codebook),
+            value_dim
+        );
+    else
+        expand_byte_values<Team, DIMS>(v, m.v_row, raw, raw_row, value_dim);
 }
 
 /* ---- on the host ----------------------------------------------------------------------------- */

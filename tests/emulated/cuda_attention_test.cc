@@ -108,7 +108,7 @@ TEST(CudaAttention, BitsDoNotDependOnTheBatch)
     std::vector<weir_kv_segment> segments;
     Floats q;
     int32_t n_rows = 0;
-    for (int i = 0; i < 40; i++) { /* more than a warp looks at at once */
+    for (int i = 0; i < 70; i++) { /* more than a warp looks at at once, or a launch is given */
         Shape shape = base;
         shape.n_past = i % 13 == 2 ? 2100 + i : i * 7, shape.n_rows = i % 9 == 4   ? 19
                                                                       : i % 5 == 1 ? 0
@@ -207,6 +207,19 @@ TEST(CudaAttention, PiecesGiveTheBitsOfOneCall)
             }
             if (n_splits > 3 && format != WEIR_KV_F16) break;
         }
+}
+
+// More splits than a block has threads.
+TEST(CudaAttention, JoinsManySplits)
+{
+    const Shape shape = with({ 2, 1, 16, 16, 66000, 1, 0 }, WEIR_KV_F16);
+    const Sequence sequence(shape, 61);
+    const Floats whole = attend(kernel, sequence, 0, 1);
+    expect_close(
+        whole, attend(weir_kernel_ref_attention, sequence, 0, 1), kernel.atol, kernel.rtol,
+        text(kernel, shape)
+    );
+    EXPECT_TRUE(same_bits(whole, attend_pieces(sequence, { 1, 60, 65 })));
 }
 
 // Its first row begins a page or ends one; few rows, whose splits are apart, and many.

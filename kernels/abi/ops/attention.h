@@ -26,7 +26,8 @@
  * errors  : EINVAL for logits with a window; EUNSUPPORTED for logits on GPUs
  * order   : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions
  *           aligned to 1024, merged in ascending order. All depend on absolute positions only, so
- *           prefill, decode and any batch give the same bits. */
+ *           prefill, decode and any batch give the same bits. A kernel may cut splits into equal
+ *           parts. */
 enum { WEIR_ATTENTION_SPLIT = 1024 };
 typedef struct weir_attention_args {
     float *out;
