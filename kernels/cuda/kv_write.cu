@@ -21,10 +21,16 @@ struct Part {
     weir_kv_format format;
 };
 
+/* Segments are in host memory, where each read costs the link (docs/decisions/0094): those of a
+ * launch are among its arguments. */
+constexpr int kMostSegments = 40;
+
 struct Call {
     weir_kv_write_args args;
     Part k[2], v[2]; /* of most pages, of sinks */
+    weir_kv_segment segments[kMostSegments];
 };
+static_assert(sizeof(Call) <= 4096, "a launch has 4 KB of arguments");
 
 /* Writes rows [token, token + n) of a part, a group of a row per warp in turn; `rows` is the first
  * one's. */
@@ -62,14 +68,15 @@ __device__ __forceinline__ void write_rows(
     }
 }
 
-/* Slots are cut at multiples of kRows, so a block writes to one page. Segments are in host memory:
- * a block reads its segment once. Rows of K have a token's stride, 2 to 64 bytes of each line:
- * consecutive rows of a prompt fill it in L2. */
+/* Slots are cut at multiples of kRows, so a block writes to one page. The page table is in host
+ * memory: a thread reads the block's entry. Rows of K have a token's stride, 2 to 64 bytes of each
+ * line: consecutive rows of a prompt fill it in L2. */
 __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
 {
     const weir_kv_write_args &args = call.args;
     weir_cuda::let_next_start();
-    const weir_kv_segment segment = args.segments[blockIdx.z];
+    __shared__ char *to;
+    const weir_kv_segment &segment = call.segments[blockIdx.z];
     const int64_t table = blockIdx.y, past = segment.n_past, end = past + segment.n_rows;
     const int64_t cut = (past / kRows + blockIdx.x) * kRows, first = cut > past ? cut : past,
                   last = cut + kRows < end ? cut + kRows : end;
@@ -80,8 +87,10 @@ __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
     const int64_t page = first / WEIR_PAGE_TOKENS, token = first % WEIR_PAGE_TOKENS,
                   head = segment.first_head + table, t = segment.first_row + first - past;
     const int which = page < args.sinks.n_pages, n = (int)(last - first);
-    char *const to = static_cast<char *>(segment.pages[table * segment.page_stride + page]);
+    if (threadIdx.x == 0)
+        to = static_cast<char *>(segment.pages[table * segment.page_stride + page]);
     weir_cuda::wait_for_previous();
+    __syncthreads();
     if (args.k)
         write_rows<true>(
             to, call.k[which], args.k + t * args.k_stride + head * args.key_dim, args.k_stride,
@@ -121,23 +130,27 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     Call call = {};
     const auto &args = call.args = *static_cast<const weir_kv_write_args *>(op_args);
-    int64_t longest = 0, most_heads = 0;
     if (!weir_kv_segments_are_sound(args.segments, args.n_segments, args.n_kv_heads))
         return WEIR_EINVAL;
-    for (int64_t s = 0; s < args.n_segments; s++) {
-        const int64_t heads = weir_kv_segment_heads(args.segments + s, args.n_kv_heads);
-        longest = args.segments[s].n_rows > longest ? args.segments[s].n_rows : longest;
-        most_heads = heads > most_heads ? heads : most_heads;
-    }
-    if (longest <= 0 || most_heads <= 0) return WEIR_OK;
     const weir_kv_pair others = { args.k_format, args.v_format };
     lay_out(args, others, &call.k[0], &call.v[0]);
     lay_out(args, args.sinks.n_pages > 0 ? args.sinks.pair : others, &call.k[1], &call.v[1]);
-    /* One more if the first is cut. */
-    const dim3 grid(
-        blocks_for(longest, kRows) + 1, (unsigned)most_heads, (unsigned)args.n_segments
-    );
-    WEIR_LAUNCH(kv_write, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), call);
+    for (int64_t first = 0; first < args.n_segments; first += kMostSegments) {
+        int64_t longest = 0, most_heads = 0;
+        int n = 0;
+        for (; n < kMostSegments && first + n < args.n_segments; n++) {
+            const weir_kv_segment &segment = call.segments[n] = args.segments[first + n];
+            const int64_t heads = weir_kv_segment_heads(&segment, args.n_kv_heads);
+            longest = segment.n_rows > longest ? segment.n_rows : longest;
+            most_heads = heads > most_heads ? heads : most_heads;
+        }
+        if (longest <= 0 || most_heads <= 0) continue;
+        /* One more if the first is cut. */
+        const dim3 grid(blocks_for(longest, kRows) + 1, (unsigned)most_heads, (unsigned)n);
+        WEIR_LAUNCH(
+            kv_write, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), call
+        );
+    }
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 

@@ -149,7 +149,8 @@ std::vector<Case> kv_cases(weir_op op)
             kv_write({ { 130, 40 } }, { 2, 128, 64, WEIR_KV_F16, WEIR_KV_F16 }),
             kv_write({ { 5, 30 }, { 70, 0 } }, f32),
             kv_write({ { 3, 61 } }, { 3, 40, 24, WEIR_KV_F16, WEIR_KV_F16 }),
-            kv_write({ { 33, 0 } }, { 1, 256, 256, WEIR_KV_F16, WEIR_KV_F16 })
+            kv_write({ { 33, 0 } }, { 1, 256, 256, WEIR_KV_F16, WEIR_KV_F16 }),
+            kv_write(Spans(41, { 2, 63 }), f32) /* more than a launch of CUDA is given */
         };
         for (const Kv &kv : coded_formats()) {
             cases.push_back(kv_write({ { 130, 40 }, { 1, 63 }, { 3, 20 } }, kv));
