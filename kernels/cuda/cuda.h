@@ -69,6 +69,12 @@ __device__ __forceinline__ void begin_kernel()
     wait_for_previous();
 }
 
+/* Brings the line of an address to L2. Not a read: may be called before wait_for_previous(). */
+__device__ __forceinline__ void prefetch(const void *address)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 template <class... Parameters, class... Arguments>
 void launch(
     void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,

@@ -1,24 +1,22 @@
 /* kernels/cuda/gated_delta_rule.cu - the gated delta rule (Yang et al. 2024) as a scan over tokens,
- * the state in registers: one barrier per four rows, which other warps load meanwhile. Sums over
- * key_dim have an order that depends on key_dim alone, so any cut into calls gives the same bits
- * (docs/kernels.md). */
-#include "kernels/abi/ops.h"
-#include "kernels/cuda/scalar.h"
+ * the state in registers. Here are sequences of many rows: one barrier per four rows, which other
+ * warps load meanwhile; of few: delta_tile.h. Sums over key_dim have an order that depends on
+ * key_dim alone, so any cut into calls gives the same bits (docs/kernels.md). */
+#include "kernels/cuda/delta_rows.h"
+#include "kernels/cuda/delta_tile.h"
 
 namespace weir_cuda_gated_delta_rule {
 
-using weir_cuda::warp_sum;
+using namespace weir_cuda;
 
 /* Four warps update the state, four load the rows after. A thread that updates has two columns, the
  * same of two tiles; 8 lanes of a warp share a column. */
-constexpr int kWarp = 32, kUpdaters = 4, kLoaders = 4, kThreads = (kUpdaters + kLoaders) * kWarp;
-constexpr int kRows = kLoaders, kTile = WEIR_DELTA_LANES, kTiles = 2;
+constexpr int kUpdaters = 4, kLoaders = 4, kThreads = (kUpdaters + kLoaders) * kWarp;
+constexpr int kWarps = kThreads / kWarp, kRows = kLoaders, kTiles = 2;
 constexpr int kColumns = kTile / kUpdaters; /* per warp and tile */
-constexpr unsigned kAll = 0xffffffffu;
-
-struct __align__(16) Factors {
-    float decay, beta, k_scale, q_scale;
-};
+static_assert(kColumns * kShares == kWarp, "a warp's columns");
+constexpr int kTileWarps = 2, kTileThreads = kTileWarps * kWarp; /* where all warps have tiles */
+constexpr int kMostAlone = 4; /* sequences of a launch that has long ones only */
 
 /* Rows of q and k, zero past key_dim, and of the two tiles of v. */
 template <int CHUNKS> struct Rows {
@@ -40,101 +38,27 @@ template <int CHUNKS> struct Tiles {
 template <int CHUNKS> union Shared {
     Rows<CHUNKS> rows[2];
     Tiles<CHUNKS> tiles; /* before the first row, after the last */
+    TileRow<CHUNKS> of_warps[kWarps];
 };
-
-/* A block's share: (segment, V head, two tiles of 16 value dims), key_dim / 8 elements of a column
- * in a thread's registers. One row: 8 bytes per element, bound by memory; many rows: 7 flops per
- * element and row, bound by the latency of a row's sums. */
-struct Unit {
-    weir_recurrent_segment segment; /* a copy: the array is host memory */
-    int64_t head, k_head, tile;
-    int width, n_tiles; /* value dims of the tiles that exist; these */
-    float4 *state;
-    float a_neg, dt_bias;
-};
-
-__device__ __forceinline__ Unit unit_of(const weir_gated_delta_rule_args &args, int64_t u)
-{
-    const int64_t n_tiles = (args.value_dim + kTile - 1) / kTile,
-                  n_pairs = (n_tiles + kTiles - 1) / kTiles;
-    Unit unit;
-    unit.segment = args.segments[u / (args.n_v_heads * n_pairs)];
-    unit.head = u / n_pairs % args.n_v_heads, unit.tile = u % n_pairs * kTiles;
-    unit.k_head = args.tiled_heads ? unit.head % args.n_k_heads
-                                   : unit.head / (args.n_v_heads / args.n_k_heads);
-    unit.width = (int)min(args.value_dim - unit.tile * kTile, (int64_t)(kTiles * kTile));
-    unit.n_tiles = (int)min(n_tiles - unit.tile, (int64_t)kTiles);
-    unit.state = reinterpret_cast<float4 *>(
-        unit.segment.state + (unit.head * n_tiles + unit.tile) * args.key_dim * kTile
-    );
-    unit.a_neg = args.a_neg[unit.head], unit.dt_bias = args.dt_bias[unit.head];
-    return unit;
-}
-
-/* A warp's row on its way to shared memory: elements lane + 32 i. */
-template <int CHUNKS> struct Staged {
-    float q[CHUNKS], k[CHUNKS], v, a, b;
-};
-
-template <int CHUNKS>
-__device__ __forceinline__ Staged<CHUNKS> load_row(
-    const weir_gated_delta_rule_args &args, const Unit &unit, int32_t row, int lane
-)
-{
-    Staged<CHUNKS> staged = {};
-    if (row >= unit.segment.n_rows) return staged;
-    const int64_t at = (int64_t)unit.segment.first_row + row,
-                  qk = at * args.qkv_stride + unit.k_head * args.key_dim;
-#pragma unroll
-    for (int i = 0; i < CHUNKS; i++) {
-        const bool there = i * kWarp + lane < (int)args.key_dim;
-        staged.q[i] = there ? args.q[qk + i * kWarp + lane] : 0.0f,
-        staged.k[i] = there ? args.k[qk + i * kWarp + lane] : 0.0f;
-    }
-    if (lane < unit.width)
-        staged.v =
-            args.v[at * args.qkv_stride + unit.head * args.value_dim + unit.tile * kTile + lane];
-    staged.a = args.a[at * args.ab_stride + unit.head],
-    staged.b = args.b[at * args.ab_stride + unit.head];
-    return staged;
-}
 
 template <int CHUNKS>
 __device__ __forceinline__ void store_row(
-    Rows<CHUNKS> &rows, const Staged<CHUNKS> &staged, const weir_gated_delta_rule_args &args,
-    const Unit &unit, int row, int lane
+    Rows<CHUNKS> &rows, const Staged<CHUNKS> &staged, const Gates &gates, int key_dim, int row,
+    int lane
 )
 {
-    float q_squares = 0.0f, k_squares = 0.0f;
 #pragma unroll
-    for (int i = 0; i < CHUNKS; i++) {
+    for (int i = 0; i < CHUNKS; i++)
         rows.q[row][i * kWarp + lane] = staged.q[i], rows.k[row][i * kWarp + lane] = staged.k[i];
-        q_squares = fmaf(staged.q[i], staged.q[i], q_squares),
-        k_squares = fmaf(staged.k[i], staged.k[i], k_squares);
-    }
     rows.v[row][lane] = staged.v;
-    q_squares = warp_sum(q_squares), k_squares = warp_sum(k_squares);
-    if (lane != 0) return;
-    const float x = staged.a + unit.dt_bias, softplus = x > 20.0f ? x : log1pf(expf(x));
-    rows.factors[row] = { expf(unit.a_neg * softplus), weir_cuda::sigmoid(staged.b),
-                          rsqrtf(k_squares + 1e-6f),
-                          rsqrtf((q_squares + 1e-6f) * (float)args.key_dim) };
+    const Factors factors = factors_of<CHUNKS>(staged, gates, key_dim);
+    if (lane == 0) rows.factors[row] = factors;
 }
 
 /* Elements of a column, of each of the thread's tiles: keys n 32 + share 4 + i. */
 template <int CHUNKS> struct State {
     float at[kTiles][CHUNKS][4];
 };
-
-/* The lanes of a column are kColumns apart. A lane has added in four chains, (0 + 1) + (2 + 3);
- * here lanes are added pairwise. */
-__device__ __forceinline__ float column_sum(const float (&chains)[4])
-{
-    float x = (chains[0] + chains[1]) + (chains[2] + chains[3]);
-#pragma unroll
-    for (int by = kColumns; by < kWarp; by *= 2) x += __shfl_xor_sync(kAll, x, by);
-    return x;
-}
 
 /* One row: S <- decay S + k_scale d k^T with d = beta (v - decay k_scale S^T k); out = q_scale
  * S^T q. `share`: the lane's keys of each 32, in groups of four. */
@@ -161,8 +85,7 @@ __device__ __forceinline__ void update(
     }
 #pragma unroll
     for (int t = 0; t < kTiles; t++) {
-        const float predicted = column_sum(chains[t]) * (f.decay * f.k_scale);
-        d[t] = (rows.v[row][t * kTile + column] - predicted) * (f.beta * f.k_scale);
+        d[t] = correction(column_sum(chains[t]), rows.v[row][t * kTile + column], f);
 #pragma unroll
         for (int i = 0; i < 4; i++) chains[t][i] = 0.0f;
     }
@@ -232,22 +155,24 @@ __device__ __forceinline__ void exchange_state(
 /* Stores row `row` of each group, which other warps use while this one has the next on its way. */
 template <int CHUNKS>
 __device__ __forceinline__ void load_rows(
-    Shared<CHUNKS> &shared, const weir_gated_delta_rule_args &args, const Unit &unit, int row,
-    int lane
+    Shared<CHUNKS> &shared, const weir_gated_delta_rule_args &args, const Unit &unit,
+    const Gates &gates, int row, int lane
 )
 {
-    const int32_t n_rows = unit.segment.n_rows;
+    const int32_t n_rows = unit.sequence.n_rows;
     auto staged = load_row<CHUNKS>(args, unit, row, lane);
     auto next = load_row<CHUNKS>(args, unit, kRows + row, lane);
     move_tiles<CHUNKS, false>(shared.tiles, unit, (int)args.key_dim);
     exchange();
     exchange(); /* the state is in registers */
-    store_row<CHUNKS>(shared.rows[0], staged, args, unit, row, lane);
+    store_row<CHUNKS>(shared.rows[0], staged, gates, (int)args.key_dim, row, lane);
     exchange();
     for (int32_t first = 0; first + kRows < n_rows; first += kRows) {
         staged = next;
         next = load_row<CHUNKS>(args, unit, first + 2 * kRows + row, lane);
-        store_row<CHUNKS>(shared.rows[(first / kRows + 1) % 2], staged, args, unit, row, lane);
+        store_row<CHUNKS>(
+            shared.rows[(first / kRows + 1) % 2], staged, gates, (int)args.key_dim, row, lane
+        );
         exchange();
     }
     exchange(); /* all rows are used */
@@ -262,10 +187,11 @@ __device__ __forceinline__ void use_rows(
     int share
 )
 {
-    const int32_t n_rows = unit.segment.n_rows;
+    const int32_t n_rows = unit.sequence.n_rows;
     const int64_t stride = args.n_v_heads * args.value_dim;
     float *const out =
-        args.out + ((int64_t)unit.segment.first_row * args.n_v_heads + unit.head) * args.value_dim +
+        args.out +
+        ((int64_t)unit.sequence.first_row * args.n_v_heads + unit.head) * args.value_dim +
         unit.tile * kTile + column;
     State<CHUNKS> state;
     move_tiles<CHUNKS, false>(shared.tiles, unit, (int)args.key_dim);
@@ -301,23 +227,68 @@ __device__ __forceinline__ void use_rows(
     move_tiles<CHUNKS, true>(shared.tiles, unit, (int)args.key_dim);
 }
 
-/* BLOCKS of it run on a multiprocessor. One has registers for all rows of a group. */
-template <int CHUNKS, int BLOCKS>
-__global__ void __launch_bounds__(kThreads, BLOCKS) scan(const weir_gated_delta_rule_args args)
+/* Tile `tile` of the heads of a sequence, or none, for a warp. */
+template <int CHUNKS>
+__device__ __forceinline__ void scan_tile_of(
+    const weir_gated_delta_rule_args &args, const Sequence &sequence, int tile,
+    TileRow<CHUNKS> &row, int lane
+)
+{
+    const int n_tiles = tiles_of(args.value_dim);
+    const bool is_there = tile < (int)args.n_v_heads * n_tiles;
+    const Unit unit = unit_of(args, sequence, is_there ? tile / n_tiles : 0, tile % n_tiles, 1);
+    weir_cuda::wait_for_previous();
+    if (is_there) scan_tile<CHUNKS>(args, unit, row, lane);
+}
+
+/* A warp has a tile of any sequence. Blocks are small: the next one starts as soon as two warps
+ * have ended. */
+template <int CHUNKS>
+__global__ void __launch_bounds__(kTileThreads, CHUNKS > 4 ? 4 : 8) scan_tiles(
+    const weir_gated_delta_rule_args args,
+    const __grid_constant__ Sequences<kMostSequences> sequences
+)
+{
+    __shared__ TileRow<CHUNKS> rows[kTileWarps];
+    weir_cuda::let_next_start();
+    const int warp = (int)threadIdx.x / kWarp, per = tile_blocks(args, kTileWarps);
+    scan_tile_of<CHUNKS>(
+        args, sequences.at[(int)blockIdx.x / per], (int)blockIdx.x % per * kTileWarps + warp,
+        rows[warp], (int)threadIdx.x % kWarp
+    );
+}
+
+/* Long sequences have a block for (head, two tiles), others for kThreads / kWarp tiles. BLOCKS of
+ * it run on a multiprocessor; one has registers for all rows of a group, and no others. */
+template <int CHUNKS, int BLOCKS, int MOST>
+__global__ void __launch_bounds__(kThreads, BLOCKS)
+    scan(const weir_gated_delta_rule_args args, const __grid_constant__ Sequences<MOST> sequences)
 {
     __shared__ Shared<CHUNKS> shared;
-    const int warp = (int)threadIdx.x / kWarp, lane = (int)threadIdx.x % kWarp;
     weir_cuda::let_next_start();
-    const Unit unit =
-        unit_of(args, blockIdx.x); /* of segments and weights: no kernel writes them */
-    weir_cuda::wait_for_previous();
-    if (unit.segment.n_rows <= 0) return; /* the whole block */
-    if (warp >= kUpdaters)
-        load_rows<CHUNKS>(shared, args, unit, warp - kUpdaters, lane);
-    else
-        use_rows<CHUNKS, BLOCKS == 1 ? kRows : 1>(
-            shared, args, unit, warp * kColumns + lane % kColumns, lane / kColumns
+    const int warp = (int)threadIdx.x / kWarp, lane = (int)threadIdx.x % kWarp,
+              n_pairs = (tiles_of(args.value_dim) + kTiles - 1) / kTiles;
+    const BlockOf of = block_of(
+        sequences, (int)blockIdx.x, (int)args.n_v_heads * n_pairs, tile_blocks(args, kWarps)
+    );
+    if (of.is_long) {
+        const Unit unit = unit_of(
+            args, sequences.at[of.sequence], of.block / n_pairs, of.block % n_pairs * kTiles, kTiles
         );
+        const Gates gates = { args.a_neg[unit.head], args.dt_bias[unit.head] }; /* weights */
+        prefetch_state(unit, (int)args.key_dim, (int)threadIdx.x, kThreads);
+        weir_cuda::wait_for_previous();
+        if (warp >= kUpdaters)
+            load_rows<CHUNKS>(shared, args, unit, gates, warp - kUpdaters, lane);
+        else
+            use_rows<CHUNKS, BLOCKS == 1 ? kRows : 1>(
+                shared, args, unit, warp * kColumns + lane % kColumns, lane / kColumns
+            );
+    } else if constexpr (MOST > kMostAlone) {
+        scan_tile_of<CHUNKS>(
+            args, sequences.at[of.sequence], of.block * kWarps + warp, shared.of_warps[warp], lane
+        );
+    }
 }
 
 const char *reject(const weir_caps *caps, const void *op_args)
@@ -330,14 +301,45 @@ const char *reject(const weir_caps *caps, const void *op_args)
     return args->key_dim > 256 ? "key_dim > 256" : nullptr;
 }
 
+/* From how many rows on a sequence is long: measured. A block with two tiles takes less time for a
+ * row than a warp with one, but where the multiprocessors are full of such warps, they do more rows
+ * at a time. */
+int64_t long_rows(const weir_gated_delta_rule_args &args)
+{
+    constexpr int64_t kFull = 12; /* warps with tiles on a multiprocessor */
+    const int64_t n_tiles = tiles_of(args.value_dim), n_pairs = (n_tiles + kTiles - 1) / kTiles,
+                  n_heads = args.n_segments * args.n_v_heads, n = device_facts().multiprocessors;
+    if (n_heads * n_pairs <= n) return 4; /* a multiprocessor for each block */
+    return n_heads * n_tiles < n * kFull ? 16 : 32;
+}
+
 template <int CHUNKS>
-void launch(const weir_gated_delta_rule_args &args, int64_t n_units, cudaStream_t stream)
+void launch(
+    const weir_gated_delta_rule_args &args, const Sequences<kMostSequences> &sequences,
+    cudaStream_t stream
+)
 {
     constexpr int kMostBlocks = CHUNKS > 4 ? 1 : 2;
-    if (n_units <= weir_cuda::device_facts().multiprocessors)
-        WEIR_LAUNCH((scan<CHUNKS, 1>), (unsigned)n_units, kThreads, 0, stream, args);
-    else
-        WEIR_LAUNCH((scan<CHUNKS, kMostBlocks>), (unsigned)n_units, kThreads, 0, stream, args);
+    const int n_pairs = (tiles_of(args.value_dim) + kTiles - 1) / kTiles, n = sequences.n,
+              n_long = sequences.n_long, n_units = n_long * (int)args.n_v_heads * n_pairs;
+    if (n_long == 0) {
+        WEIR_LAUNCH(
+            scan_tiles<CHUNKS>, (unsigned)(n * tile_blocks(args, kTileWarps)), kTileThreads, 0,
+            stream, args, sequences
+        );
+    } else if (n == n_long && n <= kMostAlone && n_units <= device_facts().multiprocessors) {
+        Sequences<kMostAlone> alone = { n, n, {} };
+        for (int i = 0; i < n; i++) alone.at[i] = sequences.at[i];
+        WEIR_LAUNCH(
+            (scan<CHUNKS, 1, kMostAlone>), (unsigned)n_units, kThreads, 0, stream, args, alone
+        );
+    } else {
+        WEIR_LAUNCH(
+            (scan<CHUNKS, kMostBlocks, kMostSequences>),
+            (unsigned)(n_units + (n - n_long) * tile_blocks(args, kWarps)), kThreads, 0, stream,
+            args, sequences
+        );
+    }
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
@@ -348,19 +350,23 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
         args.value_dim <= 0)
         return WEIR_EINVAL;
     if (args.key_dim > 256) return WEIR_EUNSUPPORTED;
-    constexpr int64_t kWidth = kTiles * kTile;
-    const int64_t n_units =
-        args.n_segments * args.n_v_heads * ((args.value_dim + kWidth - 1) / kWidth);
-    if (n_units <= 0) return WEIR_OK;
-    if (n_units > INT32_MAX) return WEIR_EINVAL;
-    if (args.key_dim <= 32)
-        launch<1>(args, n_units, stream);
-    else if (args.key_dim <= 64)
-        launch<2>(args, n_units, stream);
-    else if (args.key_dim <= 128)
-        launch<4>(args, n_units, stream);
-    else
-        launch<8>(args, n_units, stream);
+    if (args.n_v_heads > INT32_MAX / kMostSequences / tiles_of(args.value_dim)) return WEIR_EINVAL;
+    const int64_t n_rows = long_rows(args);
+    for (int64_t s = 0; s < args.n_segments;) {
+        Sequences<kMostSequences> sequences = {};
+        s = take_sequences(
+            &sequences, args.segments, s, args.n_segments, n_rows, &weir_recurrent_segment::state
+        );
+        if (sequences.n == 0 || args.n_v_heads == 0) continue;
+        if (args.key_dim <= 32)
+            launch<1>(args, sequences, stream);
+        else if (args.key_dim <= 64)
+            launch<2>(args, sequences, stream);
+        else if (args.key_dim <= 128)
+            launch<4>(args, sequences, stream);
+        else
+            launch<8>(args, sequences, stream);
+    }
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 

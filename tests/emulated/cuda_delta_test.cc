@@ -79,16 +79,33 @@ TEST(CudaGatedDeltaRule, MatchesRefOnEveryWidth)
     }
 }
 
+// Long sequences have other blocks than short ones, and a launch of one or few alone other
+// registers.
 TEST(CudaGatedDeltaRule, BitsDoNotDependOnCutsOrBatch)
 {
-    for (const Heads &h : { Heads{ 2, 4, 64, 24, true }, Heads{ 1, 2, 128, 64, false } }) {
-        const Result whole = run_rows(scan, h, { 23, 0, 1, 9 }, 0);
-        for (const int32_t cut : { 1, 4, 7, 100 }) {
-            const Result pieces = run_rows(scan, h, { 23, 0, 1, 9 }, cut);
+    for (const Heads &h : { Heads{ 2, 4, 64, 24, true }, Heads{ 1, 2, 128, 64, false },
+                            Heads{ 1, 1, 72, 20, false }, Heads{ 1, 1, 256, 32, false } }) {
+        const Result whole = run_rows(scan, h, { 23, 0, 1, 9, 40, 2 }, 0);
+        for (const int32_t cut : { 1, 4, 7, 15, 16, 100 }) {
+            const Result pieces = run_rows(scan, h, { 23, 0, 1, 9, 40, 2 }, cut);
             EXPECT_TRUE(same_bits(pieces.out, whole.out)) << cut;
             EXPECT_TRUE(same_bits(pieces.state, whole.state)) << cut;
         }
     }
+}
+
+// More sequences than a launch takes, the long ones among them anywhere.
+TEST(CudaGatedDeltaRule, TakesAnyNumberOfSequences)
+{
+    const Heads h = { 1, 3, 32, 40, false };
+    std::vector<int32_t> lengths(300, 1);
+    lengths[0] = 0, lengths[7] = 17, lengths[128] = 0, lengths[255] = 33, lengths[299] = 2;
+    const Result got = run_rows(scan, h, lengths, 0), pieces = run_rows(scan, h, lengths, 5),
+                 want = run_rows(weir_kernel_ref_gated_delta_rule, h, lengths, 0);
+    expect_close(got.out, want.out, scan.atol, scan.rtol, "out");
+    expect_close(got.state, want.state, scan.atol, scan.rtol, "state");
+    EXPECT_TRUE(same_bits(pieces.out, got.out));
+    EXPECT_TRUE(same_bits(pieces.state, got.state));
 }
 
 } // namespace

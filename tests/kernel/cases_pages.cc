@@ -10,8 +10,14 @@ namespace weir_test {
 std::string text_of(const Spans &spans)
 {
     std::string text;
-    for (const auto &span : spans)
-        text += "_" + std::to_string(span.n_rows) + "at" + std::to_string(span.n_past);
+    for (size_t s = 0, n; s < spans.size(); s += n) {
+        for (n = 1; s + n < spans.size() && spans[s + n].n_rows == spans[s].n_rows &&
+                    spans[s + n].n_past == spans[s].n_past;)
+            n++;
+        text += "_" + (n > 3 ? std::to_string(n) + "x" : std::string());
+        text += std::to_string(spans[s].n_rows) + "at" + std::to_string(spans[s].n_past);
+        n = n > 3 ? n : 1;
+    }
     return text;
 }
 

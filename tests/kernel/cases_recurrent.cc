@@ -46,6 +46,14 @@ Case conv1d(
              { (double)(rows * n_channels) * 8, (double)(rows * n_channels * n_taps) * 2 } };
 }
 
+// `n` sequences of one row, and one of more among them.
+Spans many(size_t n, const Span &other)
+{
+    Spans spans(n, { 1, 0 });
+    spans.insert(spans.begin() + (long)n / 3, other);
+    return spans;
+}
+
 struct Delta {
     int64_t n_k_heads, n_v_heads, key_dim, value_dim;
     bool tiled = false;
@@ -162,7 +170,8 @@ std::vector<Case> recurrent_cases(weir_op op)
                  conv1d({ { 5, 0 } }, 64, 3, Fill::Zero),
                  conv1d({ { 9, 0 }, { 1, 0 } }, 300, 3, Fill::Normal, true),
                  conv1d({ { 6, 0 }, { 1, 0 } }, 300, 4, Fill::Normal, false, true),
-                 conv1d({ { 5, 0 } }, 33, 2, Fill::Normal, true, true) };
+                 conv1d({ { 5, 0 } }, 33, 2, Fill::Normal, true, true),
+                 conv1d(many(140, { 70, 0 }), 130, 4) };
     case WEIR_OP_GATED_DELTA_RULE:
         return { gated_delta_rule({ { 1, 0 } }, { 2, 4, 64, 64 }),
                  gated_delta_rule({ { 70, 0 } }, { 2, 2, 128, 128 }),
@@ -170,6 +179,8 @@ std::vector<Case> recurrent_cases(weir_op op)
                  gated_delta_rule({ { 9, 0 } }, { 2, 6, 64, 64, false, 3 }),
                  gated_delta_rule({ { 4, 0 } }, { 1, 2, 32, 24 }),
                  gated_delta_rule({ { 3, 0 } }, { 1, 1, 16, 8, true }),
+                 gated_delta_rule(many(140, { 40, 0 }), { 1, 2, 32, 24 }),
+                 gated_delta_rule(many(20, { 40, 0 }), { 2, 4, 128, 128, true, 4 }),
                  gated_delta_rule({ { 1, 0 } }, { 4, 4, 128, 128, false, 0, true }),
                  gated_delta_rule({ { 40, 0 } }, { 2, 2, 64, 64, false, 0, true }),
                  gated_delta_rule({ { 1, 0 }, { 5, 0 } }, { 2, 4, 32, 24, true, 3, true }) };
@@ -188,10 +199,13 @@ std::vector<Case> recurrent_cases(weir_op op)
 std::vector<Case> recurrent_benches(weir_op op)
 {
     switch (op) {
-    case WEIR_OP_CONV1D: return { conv1d({ { 1, 0 } }, 6144, 4), conv1d({ { 512, 0 } }, 6144, 4) };
+    case WEIR_OP_CONV1D:
+        return { conv1d({ { 1, 0 } }, 6144, 4), conv1d({ { 512, 0 } }, 6144, 4),
+                 conv1d(Spans(64, { 1, 0 }), 6144, 4) };
     case WEIR_OP_GATED_DELTA_RULE:
         return { gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128 }),
                  gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128 }),
+                 gated_delta_rule(Spans(64, { 1, 0 }), { 16, 16, 128, 128 }),
                  gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128, false, 0, true }),
                  gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128, false, 0, true }) };
     case WEIR_OP_SSM_SCAN:

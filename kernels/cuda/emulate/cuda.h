@@ -28,6 +28,7 @@ inline facts device_facts()
 }
 inline void let_next_start() {}
 inline void wait_for_previous() { weir_emulate::wait_for_previous(); }
+inline void prefetch(const void *) {}
 inline void begin_kernel() { weir_emulate::wait_for_previous(); }
 } // namespace weir_cuda
 
