@@ -34,12 +34,30 @@ static bool needs_page(const weir_kv_store *store, const weir_kv_sequence *s, in
            !weir_kv_pages_fit(weir_kv_reserve_pages(&s->table, store, n_rows), none);
 }
 
+/* True if the last plan left its request alone, because a step that waits has an item of it. */
+static bool is_of_other(const weir_service *service, const choice *c)
+{
+    for (int32_t i = 0; service->is_nested && i < service->other.n_running; i++)
+        if (service->other.choices[i]->job == c->job) return true;
+    return false;
+}
+
 /* Each iteration plans a step anew. */
 static int32_t step_rows(const weir_service *service, const choice *c)
 {
+    if (is_of_other(service, c)) return 0;
     for (int32_t i = 0; c->is_planned && i < service->facts->n_slots; i++)
         if (service->step.choices[i] == c) return service->step.items[i].n_rows;
     return 0;
+}
+
+/* Its rows of the step that runs are not in its table yet, and their pages are. */
+static bool begins_block(const weir_service *service, const choice *c)
+{
+    const int64_t n_rows = c->sequence->table.n_rows, n_new = step_rows(service, c),
+                  n_before = (n_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    return n_new > 0 && !service->step.items[c->item].failed &&
+           n_rows + n_new > n_before * WEIR_PAGE_TOKENS;
 }
 
 bool sim_moves(const weir_service *service)
@@ -77,11 +95,14 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
            .is_pruning = weir_job_is_pruning(c->job),
            .lacks_rows = c->n_pruning_blocks > 0,
            .is_last_cold = is_last_cold(service->store, &c->sequence->table),
+           .is_returning = c->is_returning,
            .needs_page = needs_page(service->store, c->sequence, 1 + c->n_redo),
-           .lacks_memory = c->claim == CLAIM_WAITS,
+           .asks_memory = c->claim != CLAIM_NONE && !is_of_other(service, c),
+           .lacks_memory = c->claim == CLAIM_WAITS && !is_of_other(service, c),
            .is_cold = weir_kv_table_cold_blocks(&c->sequence->table, service->store) > 0,
            .is_in_step = c->job->is_in_step,
            .step_rows = step_rows(service, c),
+           .begins_block = begins_block(service, c),
            .is_piece = step_rows(service, c) > 0 && c->share_rows > 0,
            .goes_first = c->goes_first,
            .leader = -1 };

@@ -20,11 +20,14 @@ typedef struct sim_choice {
     bool is_pruning; /* stalls while the policy of a choice of its request is applied */
     bool lacks_rows; /* the rows that its policy keeps wait for memory */
     bool is_last_cold; /* the block that its next row goes to is on disk, or moves */
+    bool is_returning; /* in the last plan: that block was on disk, and none read it */
     bool needs_page; /* its next row does: a new one, or a copy of a shared one */
+    bool asks_memory; /* was planned when there was not enough for all */
     bool lacks_memory; /* it was planned, and left out for that */
     bool is_cold; /* some of its blocks are on disk */
     bool is_in_step; /* its request has an item of the one that runs */
     int32_t step_rows; /* in the last step */
+    bool begins_block; /* while that runs: those rows do */
     bool is_piece; /* those are of a prompt */
     bool goes_first; /* as a long prompt, in that step: others may not fit in it */
     int32_t leader; /* its place in the list; -1: none */

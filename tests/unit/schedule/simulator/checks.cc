@@ -261,6 +261,29 @@ std::string check_cost(const View &after, const Setup &setup)
                : "";
 }
 
+std::string check_step_memory(const View &now)
+{
+    const auto asks = [](const sim_choice &c) { return c.asks_memory; };
+    const auto first = std::find_if(now.begin(), now.end(), asks);
+    const auto is_small = [](const sim_choice &c) {
+        return c.is_decoding || c.is_returning || c.step_rows == 1 ||
+               c.n_tokens - c.n_computed == 1;
+    };
+    for (const sim_choice &c : now) {
+        if (!c.lacks_memory) continue;
+        for (const sim_choice &other : now) {
+            const bool may =
+                &other == &*first ||
+                (&c != &*first &&
+                 (is_small(other) != is_small(c) ? is_small(other) : is_before(other, c)));
+            if (other.begins_block && !may)
+                return "a step begins a block of " + name_of(other) + ", and " + name_of(c) +
+                       " lacks memory before it";
+        }
+    }
+    return "";
+}
+
 std::string check_step_wait(const View &now)
 {
     for (const sim_choice &c : now)
@@ -318,6 +341,18 @@ std::string check_progress(
                    " iterations, nor has one before it";
     }
     return "";
+}
+
+std::string print_view(const View &view)
+{
+    std::string line;
+    for (const sim_choice &c : view)
+        line += " " + std::to_string(request_of(c)->number) + "." + std::to_string(c.index) + ":" +
+                std::to_string(c.n_computed) + "/" + std::to_string(c.n_tokens) +
+                (c.is_waiting ? "w" : "") + (c.is_stalled ? "s" : "") + (c.is_reading ? "r" : "") +
+                (c.is_last_cold ? "c" : "") + (c.is_pruning ? "p" : "") +
+                (c.leader >= 0 ? "f" : "");
+    return line;
 }
 
 std::vector<const void *> slots_of_ended(const weir_service *service)

@@ -36,9 +36,9 @@ std::string check_gaps(
 );
 /* While one that decodes, or the first in order, stalls for memory, none behind it took some:
  * after the first go those with one row, then prompts. If the first is a prompt, those of other
- * clients have their turns. is_alone: no job came, and none that ran has
- * a policy: either may have filled the step, also before it ended. is_one_step: the iteration had
- * one; of several each has a first one. */
+ * clients have their turns. is_alone: no job came, none that ran has a policy, and no step waited:
+ * what came may have filled the step, also before it ended, and a prompt may not have fit in the
+ * step that waited. is_one_step: the iteration had one; of several each has a first one. */
 std::string check_memory(
     const View &before, const View &after, int64_t iteration, bool has_moves, bool is_alone,
     bool is_one_step
@@ -57,8 +57,14 @@ std::string check_progress(
     const View &before, const View &after, int64_t iteration, bool is_withheld
 );
 
+/* While a step runs that was left without some for lack of memory: what it begins goes to those
+ * that are before them; the first in order, those with one row, then prompts. */
+std::string check_step_memory(const View &now);
 /* Of those that go on while a step waits for a block: none could. */
 std::string check_step_wait(const View &now);
+
+/* A line of a log: what each has. */
+std::string print_view(const View &view);
 
 /* The choices that have ended and are not released, by slot; NULL: none. */
 std::vector<const void *> slots_of_ended(const weir_service *service);

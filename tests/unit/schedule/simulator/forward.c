@@ -99,6 +99,15 @@ void sim_forward_reset(void)
 }
 void sim_forward_fail(void) { sim.fails_next = true; }
 
+static void (*when_step_runs)(void *user);
+static void *when_user;
+
+void sim_when_step_runs(void (*function)(void *user), void *user)
+{
+    when_step_runs = function;
+    when_user = user;
+}
+
 #define DEFECT(...)                                                                                \
     do {                                                                                           \
         if (sim.defect[0] == '\0') (void)snprintf(sim.defect, sizeof sim.defect, __VA_ARGS__);     \
@@ -329,6 +338,7 @@ weir_status weir_model_forward(
 {
     (void)workspace;
     WEIR_ASSERT(sim.depth < 2);
+    if (when_step_runs != NULL) when_step_runs(when_user);
     if (++sim.depth == 2) {
         sim_reader_run(); /* the other one does not wait for ever */
         sim_clock_add(200000); /* the disk may wait meanwhile */

@@ -34,6 +34,8 @@ const char *sim_forward_defect(void);
 void sim_forward_reset(void);
 /* The next step writes its rows, and fails. */
 void sim_forward_fail(void);
+/* Called when a step runs, which has its pages; NULL: nothing is. */
+void sim_when_step_runs(void (*function)(void *user), void *user);
 
 #ifdef __cplusplus
 }

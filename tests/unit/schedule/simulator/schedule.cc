@@ -24,6 +24,7 @@ class Schedule {
         sim_disk_reset();
         sim_forward_reset();
         sim_when_step_waits(on_step_wait, this);
+        sim_when_step_runs(on_step, this);
         log(setup_.print());
         fail(machine_.open(world, setup_));
     }
@@ -33,6 +34,7 @@ class Schedule {
         while (problem_.empty() && !is_over()) iterate();
         finish();
         sim_when_step_waits(nullptr, nullptr);
+        sim_when_step_runs(nullptr, nullptr);
         return { problem_, log_, counts_ };
     }
 
@@ -280,6 +282,11 @@ class Schedule {
                 fail(request->name() + " is done, and a choice has not ended");
     }
 
+    static void on_step(void *user)
+    {
+        Schedule *const self = static_cast<Schedule *>(user);
+        self->fail(check_step_memory(self->view()));
+    }
     static void on_step_wait(void *user)
     {
         Schedule *const self = static_cast<Schedule *>(user);
@@ -384,7 +391,7 @@ class Schedule {
         const bool moved = has_moves || waits_ < counts_.step_waits || n_steps > 1;
         fail(check_gaps(before_, after, iteration_, moved, &n_gaps_, &counts_.stalled));
         counts_.gaps += n_gaps_;
-        const bool is_alone = !has_come_ && !has_policy;
+        const bool is_alone = !has_come_ && !has_policy && waits_ == counts_.step_waits;
         fail(check_memory(before_, after, iteration_, moved, is_alone, n_steps <= 1));
         fail(check_pruned(before_, after, &counts_.lack_rows));
     }
@@ -429,14 +436,7 @@ class Schedule {
     }
     void log_view(const View &after, int64_t rows)
     {
-        std::string line = "  " + std::to_string(rows) + " rows;";
-        for (const sim_choice &c : after)
-            line += " " + std::to_string(request_of(c)->number) + "." + std::to_string(c.index) +
-                    ":" + std::to_string(c.n_computed) + "/" + std::to_string(c.n_tokens) +
-                    (c.is_waiting ? "w" : "") + (c.is_stalled ? "s" : "") +
-                    (c.is_reading ? "r" : "") + (c.is_last_cold ? "c" : "") +
-                    (c.is_pruning ? "p" : "") + (c.leader >= 0 ? "f" : "");
-        log(line);
+        log("  " + std::to_string(rows) + " rows;" + print_view(after));
     }
 
     // ---- the end --------------------------------------------------------------------------------

@@ -9,7 +9,8 @@
  *            stalls, and then at most mixed_chunk rows of prompts; a sequence stalls only if it
  *            needs a page or a block on disk, or its policy is applied, and only while something
  *            moves
- * Memory     what is free goes to the first in order, then to those that decode, then to prompts;
+ * Memory     what is free for a step goes to the first in order, then to those that decode, then
+ *            to prompts;
  *            none behind a choice whose policy waits for memory begins a block; none is preempted
  *            while a thread drops rows
  * Waits      the engine waits for no disk, except for rows that a step attends to, and then only if

@@ -181,10 +181,11 @@ TEST_F(Simulator, PoliciesOnDisk)
     );
 }
 
-// What the first schedules do not have: one takes the page of a cached run that continues on disk.
+// What the first schedules do not have: one takes the page of a cached run that continues on disk;
+// a prompt does not fit in a step that begins a block, and lacks one within it.
 TEST_F(Simulator, RareCases)
 {
-    for (const uint64_t seed : { 4724 }) {
+    for (const uint64_t seed : { 4724, 115819 }) {
         running = seed;
         const sim::Result result = sim::run_schedule(*world_, seed, {}, false);
         EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem);
