@@ -310,6 +310,7 @@ void weir_generation_free(weir_generation *g)
     }
     for (size_t i = 0; i < g->n_choices; i++) weir_answer_free(&g->answers[i]);
     weir_beginning_close(&g->beginning);
+    weir_beginning_close(&g->files.beginning);
     weir_grammar_release(g->grammar);
     weir_buffer_free(&g->out);
     if (g->api_data != NULL) g->api->free_data(g->api_data);

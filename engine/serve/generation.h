@@ -51,7 +51,7 @@ typedef struct weir_prompt {
 } weir_prompt;
 
 /* Files that the next prompt continues, read one after the other by threads of the sessions before
- * it is submitted (session_reads.c). Workers only, but for is_read. */
+ * it is submitted (session_reads.c). Workers only, but for is_read and beginning. */
 typedef struct weir_session_reads {
     weir_session_job job;
     weir_sessions *sessions; /* whose job it is; NULL: none was posted */
@@ -60,6 +60,7 @@ typedef struct weir_session_reads {
     const char *unused; /* weir_request.unused */
     bool is_refused; /* sessions.numerics refuses the session */
     char key[WEIR_STATE_NAME + 16]; /* of the job that reads the beginning */
+    weir_beginning beginning; /* its thread's until is_read: the request may end before */
 } weir_session_reads;
 
 /* Everything from `prompts` on requires the exchange's lock. */
@@ -73,7 +74,7 @@ struct weir_generation {
     int64_t deadline_ns; /* from the request's arrival on; 0: none */
     weir_reasoning_start reasoning; /* at the start of each answer */
     size_t n_prompts, n_choices; /* number of answers: n_prompts * n */
-    weir_beginning beginning; /* of all prompts; zero: none */
+    weir_beginning beginning; /* of all prompts; zero: none, or not read yet */
     weir_own_name own; /* of the request's session, and its salt */
     weir_session_reads files;
     weir_grammar *grammar; /* of its answers; NULL: none */

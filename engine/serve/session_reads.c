@@ -75,7 +75,7 @@ static weir_status open_beginning(void *user, weir_error *error)
     weir_state_info info;
     WEIR_TRY(weir_states_find_own(&info, x, g->request.state, error));
     return weir_beginning_open(
-        &g->beginning, &documents, &info, g->own.salt[0] != '\0' ? g->own.salt : NULL, error
+        &g->files.beginning, &documents, &info, g->own.salt[0] != '\0' ? g->own.salt : NULL, error
     );
 }
 
@@ -92,6 +92,8 @@ weir_status weir_generation_end_beginning(weir_generation *g, weir_api_error *er
 {
     const weir_session_job *const job = &g->files.job;
     g->files.sessions = NULL;
+    g->beginning = g->files.beginning;
+    g->files.beginning.tokens = NULL;
     if (job->status == WEIR_OK) return WEIR_OK;
     if (job->status == WEIR_ECANCELED && atomic_load(&g->exchange->server->draining))
         return weir_api_fail(

@@ -15,8 +15,9 @@ namespace file_gate {
 enum { LARGE = 16 << 10 };
 
 inline std::atomic<support::Gate *> reads{ nullptr }, writes{ nullptr };
-/* Of what is smaller: the header and the tokens. */
+/* Of what is smaller: the header and the tokens; without the header, if the offset is not 0. */
 inline std::atomic<support::Gate *> small_reads{ nullptr };
+inline std::atomic<off_t> small_from{ 0 };
 inline std::atomic<int64_t> bytes_read{ 0 };
 
 inline bool is_session(int fd)
@@ -40,7 +41,8 @@ extern "C" ssize_t preadv(int fd, const struct iovec *pieces, int n, off_t at)
 {
     const bool is_large = file_gate::is_large(fd, pieces, n);
     support::Gate *const gate = is_large ? file_gate::reads : file_gate::small_reads;
-    if (gate != nullptr && (is_large || file_gate::is_session(fd))) gate->pass();
+    if (gate != nullptr && (is_large || (at >= file_gate::small_from && file_gate::is_session(fd))))
+        gate->pass();
     const ssize_t got = syscall(SYS_preadv, fd, pieces, n, at, 0);
     if (is_large && got > 0) file_gate::bytes_read += got;
     return got;
