@@ -178,11 +178,14 @@ void weir_service_resume_stalled(weir_service *service)
             if (c != NULL && c->is_stalled && (first == NULL || weir_choice_is_before(c, first)))
                 first = c;
         }
-        if (first == NULL || weir_pruner_uses(service->pruner, first->sequence->policy_run)) return;
+        if (first == NULL || service->pace.resumes <= 0 ||
+            weir_pruner_uses(service->pruner, first->sequence->policy_run))
+            return;
         const candidate resumed = resumed_of(first);
         if (!has_room(service, &resumed)) return;
         first->is_stalled = false;
         weir_choice_reuse(first);
+        service->pace.resumes -= weir_choice_work(first);
     }
 }
 
@@ -263,18 +266,34 @@ static void start_job(weir_service *service, weir_job *job)
     if (!job->choices[0].is_reading) report_admitted(job);
 }
 
-void weir_service_start_read(weir_service *service)
+/* The first in order that was not looked at in this call. */
+static choice *next_reading(const weir_service *service)
 {
+    choice *first = NULL;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        if (c == NULL || !c->is_reading ||
-            weir_pruner_uses(service->pruner, c->sequence->policy_run))
-            continue;
+        if (c != NULL && c->is_reading && !c->is_tried &&
+            !weir_pruner_uses(service->pruner, c->sequence->policy_run) &&
+            (first == NULL || weir_choice_is_before(c, first)))
+            first = c;
+    }
+    return first;
+}
+
+void weir_service_start_read(weir_service *service)
+{
+    choice *c;
+    for (int32_t i = 0; i < service->facts->n_slots; i++)
+        if (service->slots[i].owner != NULL) service->slots[i].owner->is_tried = false;
+    while ((c = next_reading(service)) != NULL && service->pace.resumes > 0) {
+        c->is_tried = true;
         weir_choice_reuse(c);
+        service->pace.resumes -= weir_choice_work(c);
         if (c->is_reading || c->is_again) continue;
         weir_choice_count_before(c);
         report_admitted(c->job);
     }
+    weir_prefix_hold_read(service->prefix, c != NULL);
 }
 
 /* ---- the queue ------------------------------------------------------------------------------- */

@@ -23,8 +23,10 @@ int64_t weir_choice_work(const choice *c)
 {
     const weir_kv_table *const table = &c->sequence->table;
     const bool copies = table->n_heads > 0 && table->n_rows % WEIR_PAGE_TOKENS != 0;
+    const bool has_state = c->sequence->n_computed > 0;
     return table->n_pages * table->n_heads * (int64_t)sizeof(void *) +
-           (copies ? c->job->service->block_bytes : 0);
+           (copies ? c->job->service->block_bytes : 0) +
+           (has_state ? (int64_t)c->sequence->recurrent_bytes : 0);
 }
 
 void weir_service_set_pace(weir_service *service)
@@ -33,7 +35,8 @@ void weir_service_set_pace(weir_service *service)
     const int64_t all_ns = service->times.ns[WEIR_STEP_FORWARD],
                   most = (all_ns - pace->all_ns) / pace->pass_ns;
     pace->all_ns = all_ns;
-    pace->begins = pace->follows = pace->ends = weir_max(pace->least, most);
+    pace->begins = pace->resumes = pace->forks = pace->follows = pace->ends =
+        weir_max(pace->least, most);
 }
 
 /* ---- releasing ------------------------------------------------------------------------------- */
@@ -50,6 +53,7 @@ static int32_t cached_tokens(const weir_service *service, const choice *c)
 /* The slot is still the choice's while a policy looks for memory. */
 static void give_back(weir_service *service, choice *c)
 {
+    if (weir_choice_is_held(c)) weir_job_fork_all(c->job);
     service->pace.ends -= cost_of(c);
     if (c->is_torn)
         weir_choice_forget(c);
@@ -104,7 +108,8 @@ void weir_choice_end_sequence(choice *c)
     slot *const s = slot_of(service, c);
     if (s != NULL) {
         weir_choice_end_draft(c, false);
-        if (service->pace.ends > 0 || !may_wait(service, c)) {
+        const bool is_now = service->pace.ends > 0 && !weir_choice_is_held(c);
+        if (is_now || !may_wait(service, c)) {
             give_back(service, c);
             s->owner = NULL;
         } else {
@@ -128,7 +133,9 @@ bool weir_service_release_ended(weir_service *service, bool all)
 {
     bool any = false;
     for (int32_t i = 0; service->n_ended > 0 && i < service->facts->n_slots; i++) {
-        if (service->slots[i].ended == NULL || (!all && service->pace.ends <= 0)) continue;
+        const choice *const c = service->slots[i].ended;
+        const bool waits = c != NULL && (service->pace.ends <= 0 || weir_choice_is_held(c));
+        if (c == NULL || (!all && waits)) continue;
         release(service, &service->slots[i]);
         any = true;
     }

@@ -12,18 +12,20 @@ extern "C" {
 
 struct choice;
 
-/* What sequences that begin, those that take over what others computed (follow.c), and those that
- * end may move in an iteration: bytes of tables and pages, and what takes as long. The last of each
- * as many as it must. */
+/* What sequences that begin, those that go on after they were preempted or their state was read,
+ * those that fork a prompt (fork.c), those that take over what others computed (follow.c), and
+ * those that end may move in an iteration: bytes of tables, pages and recurrent states, and what
+ * takes as long. The last of each as many as it must. */
 typedef struct service_pace {
     int64_t least; /* of each, in any iteration */
     int64_t pass_ns; /* and one more for so much time of the last pass */
-    int64_t begins, follows, ends; /* left of each in this iteration */
+    int64_t begins, resumes, forks, follows, ends; /* left of each in this iteration */
     int64_t all_ns; /* of all passes, when it began */
 } service_pace;
 
 /* What is moved for a choice before its first step: entries of the pages that it takes over from
- * the prefix cache, and a copy of the block that its own rows begin in. */
+ * the prefix cache or forks, a copy of the block that its own rows begin in, and one of the
+ * state. */
 int64_t weir_choice_work(const struct choice *c);
 /* reuse.c: true if it may find much when it looks again, and others have taken over as much as may
  * be in this iteration. */

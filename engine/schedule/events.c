@@ -30,6 +30,7 @@ void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token)
     if (c->is_ended) return;
     c->is_ended = true;
     c->job->n_ended++;
+    weir_choice_leave_fork(c);
     weir_choice_count(c);
     weir_choice_end_sequence(c);
     (void)weir_job_emit(
@@ -68,6 +69,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
                                : status == WEIR_ECANCELED ? WEIR_FINISH_CANCELED
                                                           : WEIR_FINISH_ERROR;
     const bool was_admitted = job->admitted_ns != 0;
+    weir_job_forget_forks(job);
     for (int32_t i = 0; was_admitted && i < job->request.n_choices; i++)
         weir_choice_end(&job->choices[i], finish, -1);
     service->has_news = true;
@@ -93,6 +95,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
 
 void weir_job_time_out(weir_job *job)
 {
+    weir_job_forget_forks(job);
     for (int32_t i = 0; i < job->request.n_choices; i++) {
         const weir_event event = {
             .type = WEIR_EVENT_CHOICE, .choice = i, .finish = WEIR_FINISH_TIMEOUT, .token = -1

@@ -44,6 +44,7 @@ typedef struct choice {
     weir_kv_sequence *sequence; /* NULL while queued, and when it has ended and is released */
     int32_t index, n_answer;
     bool is_waiting; /* for the prompt of choice 0, which it will fork */
+    bool is_unforked; /* still, and it has its first token (fork.c) */
     bool is_stalled; /* preempted: holds no pages, waits for free ones */
     bool is_again; /* was preempted: recomputes what it had computed */
     /* The recurrent state that it continues is being read from disk: it holds no pages yet. */
@@ -116,6 +117,8 @@ struct weir_job {
     atomic_bool is_cancelled, is_released, in_callback;
     int32_t n_prompt_reported; /* prompt log-probabilities sent so far */
     int32_t n_ended, n_unreleased; /* n_unreleased: of n_ended, those that still have a slot */
+    int32_t n_unforked; /* choices that are */
+    int32_t fork_source; /* whose rows they fork */
     weir_policy_run *policy_run; /* NULL: keeps every row */
     int32_t row_limit; /* tokens that each choice may reach */
     int32_t row_peak; /* most rows that a choice holds at once */
@@ -414,6 +417,25 @@ bool weir_service_spares_table(const weir_service *service, int64_t n_rows);
 int32_t weir_service_plan(weir_service *service);
 /* Called after a step: counts the long prompts that were skipped in its plan. */
 void weir_service_count_overlooked(const weir_service *service);
+
+/* fork.c: choices that fork the prompt of choice 0. */
+
+/* It has its tokens, and can draw its first one; its rows follow. */
+void weir_choice_wait_to_fork(choice *c);
+/* Gives those of all jobs their rows, as many as may in this iteration; the others stall if there
+ * is no memory for their tables. */
+void weir_service_fork(weir_service *service);
+void weir_job_fork_all(weir_job *job);
+/* True if others are to fork its rows: it is in no step meanwhile. */
+static inline bool weir_choice_is_held(const choice *c)
+{
+    return c->job->n_unforked > 0 && c->job->fork_source == c->index;
+}
+/* Called before it loses its rows: those that are to fork them stall. */
+void weir_choice_stall_forks(const choice *c);
+/* Called when it ends, and when its job does: nothing is forked any more. */
+void weir_choice_leave_fork(choice *c);
+void weir_job_forget_forks(weir_job *job);
 
 /* step_memory.c: finds memory for the plan, begins to read the blocks of those that are returning,
  * and takes items out that have to wait. Returns EFULL if nothing more can be freed. */

@@ -15,7 +15,8 @@ typedef struct step_plan {
 
 static bool can_run(const choice *c)
 {
-    return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading && !c->job->is_in_step;
+    return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading &&
+           !weir_choice_is_held(c) && !c->job->is_in_step;
 }
 
 /* True if the block that its next rows begin in must be read first. An unreadable one fails in the

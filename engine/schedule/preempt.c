@@ -55,6 +55,7 @@ void weir_choice_preempt(choice *c)
     pthread_mutex_unlock(&service->lock);
     WEIR_ASSERT(!weir_choice_is_pruned_by_thread(c));
     weir_choice_stop_pruning(c);
+    weir_choice_stall_forks(c);
     weir_choice_release_followers(c);
     weir_choice_keep_preempted(c);
     weir_kv_sequence_reset(c->sequence);

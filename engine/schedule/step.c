@@ -65,22 +65,8 @@ static void advance(choice *c, const sampled *sampled)
         c->sequence->tokens[c->sequence->n_tokens++] = token;
 }
 
-/* Returns false, and has the tokens only, without memory for its table. */
-static bool fork_choice(choice *c, const choice *first)
-{
-    weir_kv_sequence *const to = c->sequence;
-    const weir_kv_sequence *const from = first->sequence;
-    if (weir_choice_may_fork(c, from->table.n_rows) &&
-        (weir_kv_sequence_fork(to, from) == WEIR_OK ||
-         (weir_service_release_ended(c->job->service, true) &&
-          weir_kv_sequence_fork(to, from) == WEIR_OK)))
-        return true;
-    memcpy(to->tokens, from->tokens, (size_t)from->n_tokens * sizeof *to->tokens);
-    to->n_tokens = from->n_tokens;
-    return false;
-}
-
-/* The prompt is computed: the other choices of the job fork it. */
+/* The prompt is computed: the other choices of the job fork it, unless their first token is the
+ * last. */
 static void prompt_is_done(weir_service *service, choice *first, const float *row)
 {
     weir_job *const job = first->job;
@@ -91,9 +77,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
     for (int32_t i = 1; i < job->request.n_choices; i++) {
         choice *const c = &job->choices[i];
         if (!c->is_waiting || c->is_ended) continue;
-        c->is_waiting = false;
-        /* Without memory for its table it continues like a preempted one. */
-        if (!fork_choice(c, first)) c->is_stalled = c->is_again = true;
+        weir_choice_wait_to_fork(c);
         c->n_evicted_before = first->n_evicted_before;
         c->banks_before = first->banks_before;
         if (job->request.max_tokens == 0) {
@@ -104,6 +88,10 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         weir_choice_sample(c, row, 0, &drawn, service->samplers[0]);
         advance(c, &drawn);
     }
+    if (job->policy_run != NULL)
+        weir_job_fork_all(job); /* before rows are dropped */
+    else
+        weir_service_fork(service);
 }
 
 /* Reports the tokens that the choice has drawn: those of right drafts, and one more. */
@@ -317,8 +305,9 @@ bool weir_service_step(weir_service *service)
     int32_t n_left;
     service->has_news = true; /* until the end of the step publishes it */
     weir_service_prune(service, 0);
-    weir_service_resume_stalled(service);
     weir_service_start_read(service);
+    weir_service_resume_stalled(service);
+    weir_service_fork(service);
     fail_lost(service);
     weir_step_times_add(&service->times, WEIR_STEP_ADMIT);
     if (service->is_nested) return take_step(service, WEIR_STEP_NESTED, &n_left);

@@ -42,8 +42,8 @@ bool measure(const steps::Options &options)
         return false;
     }
     (void)printf(
-        "%7d %7s %7d %6d %6s %7s %5s %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f", options.context,
-        options.prefill ? "128" : "-", options.vocabulary, options.answer,
+        "%7d %7s %7d %6d %7d %6s %7s %5s %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f", options.context,
+        options.prefill ? "128" : "-", options.vocabulary, options.answer, options.choices,
         options.shared ? "half" : "-", options.sampled ? "sampled" : "-",
         options.disk.empty() ? "-"
         : options.cold       ? "cold"
@@ -80,6 +80,8 @@ int main(int argc, char **argv)
                              { "shared", 0, nullptr, 'r' },
                              { "sampled", 0, nullptr, 't' },
                              { "together", 0, nullptr, 'g' },
+                             { "choices", 1, nullptr, 'm' },
+                             { "preempted", 0, nullptr, 'e' },
                              { "pace", 1, nullptr, 'w' },
                              {} };
     for (int c; (c = getopt_long(argc, argv, "", names, nullptr)) != -1;) {
@@ -98,6 +100,8 @@ int main(int argc, char **argv)
         case 'r': options.shared = true; break;
         case 't': options.sampled = true; break;
         case 'g': options.together = true; break;
+        case 'm': options.choices = atoi(optarg); break;
+        case 'e': options.preempted = true; break;
         case 'w': options.pace = atoll(optarg); break;
         case 'f': options.folder = optarg; break;
         default: return 2;
@@ -106,11 +110,11 @@ int main(int argc, char **argv)
     std::filesystem::create_directories(options.folder);
     (void)printf(
         "%s, %u processors; %d sequences, %d KV heads, a pool of %lld tokens, %d jobs queued; "
-        "microseconds\n%7s %7s %7s %6s %6s %7s %5s %9s %9s %9s %9s %9s %9s",
+        "microseconds\n%7s %7s %7s %6s %7s %6s %7s %5s %9s %9s %9s %9s %9s %9s",
         processor().c_str(), std::thread::hardware_concurrency(), options.sequences,
         options.layers * options.kv_heads, static_cast<long long>(options.pool_tokens),
-        options.queued, "context", "prompt", "vocab", "answer", "shared", "tokens", "disk", "cpu",
-        "cpu p99", "cpu max", "median", "p99", "max"
+        options.queued, "context", "prompt", "vocab", "answer", "choices", "shared", "tokens",
+        "disk", "cpu", "cpu p99", "cpu max", "median", "p99", "max"
     );
     for (int i = 0; i < WEIR_STEP_PARTS; i++)
         (void)printf(" %8s", steps::part_name(static_cast<weir_step_part>(i)));

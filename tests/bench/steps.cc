@@ -44,7 +44,7 @@ struct Stream {
     weir_job *job = nullptr;
     std::vector<int32_t> prompt;
     std::vector<weir_job *> past; // that ended
-    int32_t max_tokens = 0, client = 0;
+    int32_t max_tokens = 0, n_choices = 1, client = 0;
 };
 
 class Bench {
@@ -119,6 +119,7 @@ class Bench {
             stream->prompt.push_back(static_cast<int32_t>(from >> 32) & (kTokens - 1));
         }
         stream->max_tokens = max_tokens;
+        if (is_filled_ && number > 0 && number < n_streams_) stream->n_choices = o_.choices;
         stream->client = number % 16;
         if (!ask(stream.get(), &stream->job)) return false;
         streams_.push_back(std::move(stream));
@@ -130,7 +131,7 @@ class Bench {
         request.prompt = stream->prompt.data();
         request.n_prompt = static_cast<int32_t>(stream->prompt.size());
         request.max_tokens = stream->max_tokens;
-        request.n_choices = 1;
+        request.n_choices = stream->n_choices;
         request.ignore_eos = request.cache_prompt = true;
         request.client = stream->client;
         request.sampling = weir_sampling_default();
@@ -187,7 +188,7 @@ class Bench {
     {
         const int32_t window = weir_service_facts_of(service_)->window;
         if (o_.prefill) steps_ = std::min(steps_, (window - 1) / kPiece - kSpare);
-        n_streams_ = o_.sequences - (o_.prefill ? 1 : 0);
+        n_streams_ = 1 + (o_.sequences - (o_.prefill ? 2 : 1)) / o_.choices;
         if ((o_.cold && !add_cold()) || !fill()) return false;
         std::unique_lock<std::mutex> hold(lock_);
         is_filled_ = true;
@@ -235,11 +236,21 @@ class Bench {
         if (o_.together && times_.size() == kWarm + static_cast<size_t>(steps_) / 2)
             for (auto &other : streams_)
                 if (!other->is_first) weir_job_cancel(other->job);
+        if (o_.preempted && times_.size() == kWarm + static_cast<size_t>(steps_) / 2)
+            weir_service_post_call(service_, &preempting_);
         if (times_.size() <= kWarm + static_cast<size_t>(steps_)) return;
         weir_service_stats_of(service_, &after_);
         norms_ns_ += norms.clock_ns;
         is_measured_ = true;
         changed_.notify_all();
+    }
+    static void preempt(weir_service *service, void *)
+    {
+        for (int32_t i = 0; i < service->facts->n_slots; i++) {
+            choice *const c = service->slots[i].owner;
+            if (c == nullptr || c->is_waiting || c->is_stalled || c->is_reading) continue;
+            if (!static_cast<Stream *>(c->job->request.user)->is_first) weir_choice_preempt(c);
+        }
     }
     // On the engine thread, which has submitted nothing meanwhile.
     bool asks_again(Stream *stream, const weir_event *event)
@@ -310,6 +321,7 @@ class Bench {
     std::vector<idle_time> times_; // of steps, less that of all norms before them
     int64_t norms_ns_ = 0;
     weir_service_stats before_ = {}, after_ = {};
+    service_call preempting_ = { preempt, nullptr, nullptr, false, false };
     int32_t n_begun_ = 0, n_ended_ = 0, n_streams_ = 0;
     int64_t n_answers_ = 0, n_cached_ = 0;
     bool is_over_ = false, is_filled_ = false, is_ready_ = false, is_measured_ = false;

@@ -25,6 +25,8 @@ struct Options {
     // ends.
     int32_t answer = 0;
     bool together = false; // half way all of these are cancelled in one step, and asked again
+    int32_t choices = 1; // of each of their requests
+    bool preempted = false; // half way all of these are preempted in one step, and go on
     int64_t pace = 0; // service_pace.least; 0: as it is
     std::string folder; // for the model's files and the lower tier; exists
 };

@@ -144,6 +144,7 @@ typedef struct prefix_moves {
     int32_t most; /* 0: none go to disk */
     /* In use; of them, reads whose state is not here yet, and writes, which leave one for reads. */
     int32_t n_begun, n_reading, n_writing;
+    bool holds_read; /* weir_prefix_hold_read */
 } prefix_moves;
 
 /* The thread that writes and reads. */

@@ -121,6 +121,11 @@ static bool end_stay(weir_prefix *p, prefix_move *move)
     return true;
 }
 
+void weir_prefix_hold_read(weir_prefix *prefix, bool holds)
+{
+    if (prefix != NULL) prefix->moves.holds_read = holds;
+}
+
 bool prefix_end_state_moves(weir_prefix *p)
 {
     bool is_done[MOST_MOVES], any = false;
@@ -128,7 +133,7 @@ bool prefix_end_state_moves(weir_prefix *p)
     prefix_moves_done(p, &p->moves, is_done);
     for (int32_t i = 0; i < p->moves.most; i++) {
         prefix_move *const move = &p->moves.all[i];
-        if (!is_done[i]) continue;
+        if (!is_done[i] || (move->is_here && p->moves.holds_read)) continue;
         const bool is_ended = move->is_here   ? end_stay(p, move)
                               : move->is_read ? end_read(p, move)
                                               : end_write(p, move);

@@ -16,6 +16,8 @@ inline std::atomic<Fault> fault{ Fault::NONE };
 /* Where writes of states wait, and reads; NULL: they do not. */
 inline std::atomic<support::Gate *> state_writes{ nullptr }, state_reads{ nullptr };
 
+inline std::atomic<int> n_state_reads{ 0 }; /* that passed it */
+
 /* The file of states, once one was written. */
 inline std::atomic<int> state_file{ -1 };
 
@@ -31,6 +33,7 @@ inline ssize_t write_or_fail(int fd, const struct iovec *pieces, int n, off_t at
 inline ssize_t read_or_fail(int fd, void *bytes, size_t n, off_t at)
 {
     support::pass(state_reads);
+    n_state_reads++;
     if (fault == Fault::READS) errno = EIO;
     if (fault == Fault::READS) return -1;
     const ssize_t got = pread(fd, bytes, n, at);

@@ -1,6 +1,7 @@
 /* Recurrent states on disk: a sequence whose state went there is continued as if it had stayed in
  * memory, and computed again if the disk fails. */
 #include "tests/unit/schedule/cold_states.h"
+#include "tests/unit/schedule/moved.h"
 
 namespace {
 
@@ -73,6 +74,85 @@ TEST_F(ColdStates, IdleConversationsAreContinued)
         EXPECT_GT(stats().kv_bytes_out, 0);
         EXPECT_EQ(stats().dropped_tokens, 0);
         expect_within();
+    }
+}
+
+/* Two second turns whose states come from disk at the same time. */
+struct TwoReads {
+    enum { SLOTS = 2 };
+    int64_t most; /* what may move in an iteration */
+    std::vector<const void *> users; /* of requests whose state is being read */
+    support::Gate disk;
+    int n_reads; /* together */
+    support::Moved moved;
+
+    static void look(weir_service *service, void *user)
+    {
+        auto *const self = static_cast<TwoReads *>(user);
+        self->users.clear();
+        for (int32_t i = 0; i < SLOTS; i++)
+            if (service->slots[i].owner != nullptr && service->slots[i].owner->is_reading)
+                self->users.push_back(service->slots[i].owner->job->request.user);
+    }
+    /* What is read is seen in the next iteration. */
+    static void read(weir_service *service, void *user)
+    {
+        auto *const self = static_cast<TwoReads *>(user);
+        const int n_before = n_state_reads;
+        state_reads = nullptr;
+        self->disk.open();
+        weir_prefix_wait_for_moves(service->prefix);
+        self->n_reads = n_state_reads - n_before;
+        service->pace.least = service->pace.resumes = self->most;
+        service->pace.pass_ns = INT64_MAX;
+        self->moved.start(service);
+    }
+    bool has(const Call *call) const
+    {
+        return std::find(users.begin(), users.end(), call) != users.end();
+    }
+};
+
+/* They are taken over one after the other, and each is read once. */
+TEST_F(ColdStates, AreTakenOverSomeSteps)
+{
+    enum { CALLS = TEXTS / 2, TRIES = 10 };
+    for (const int64_t most : { int64_t{ 1 }, int64_t{ 1 } << 40 }) {
+        bool is_tried = false;
+        for (int k = 0; k < TRIES && !is_tried; k++) {
+            open_with(200);
+            run_first();
+            const int64_t n_before = stats().states_back;
+            TwoReads two = { most, {}, {}, 0, {} };
+            state_reads = &two.disk;
+            std::vector<std::unique_ptr<Call>> calls;
+            for (int i = 0; i < CALLS; i++) {
+                calls.push_back(std::make_unique<Call>(second(i), ANSWER));
+                calls.back()->request.cache_prompt = true;
+                ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+            }
+            for (int i = 0; i < 2000 && two.users.size() < TwoReads::SLOTS; i++, usleep(1000))
+                weir_service_call(service_, TwoReads::look, &two);
+            ASSERT_EQ(two.users.size(), size_t{ TwoReads::SLOTS }) << "two wait for the disk";
+            for (const auto &call : calls)
+                if (!two.has(call.get())) weir_job_cancel(call->job); /* unless it has ended */
+            weir_service_call(service_, TwoReads::read, &two);
+            for (int i = 0; i < CALLS; i++) {
+                const Call &call = *calls[(size_t)i];
+                calls[(size_t)i]->wait();
+                if (!two.has(&call)) continue;
+                EXPECT_EQ(call.tokens[0], want_again_[(size_t)i]) << i;
+                EXPECT_EQ(call.usage.n_cached, ROWS + ANSWER - 1);
+            }
+            two.moved.stop();
+            calls.clear();
+            for (const auto &one : two.moved.all) EXPECT_LT(one.bytes - one.most, most);
+            EXPECT_EQ(stats().states_back, n_before + TwoReads::SLOTS);
+            is_tried = two.n_reads == TwoReads::SLOTS; /* else a write took the place of one */
+            if (is_tried) EXPECT_EQ(two.moved.all.size(), most == 1 ? 2u : 1u);
+            expect_sound();
+        }
+        EXPECT_TRUE(is_tried);
     }
 }
 

@@ -1,10 +1,11 @@
-/* Sequences that begin and end at the same time, which takes several steps. */
+/* Sequences that begin, go on, fork and end at the same time, which takes several steps. */
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "engine/engine_parts.h"
 #include "engine/schedule/job.h"
+#include "tests/unit/schedule/moved.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {
@@ -32,10 +33,24 @@ class Ends : public support::Service {
             service_,
             [](weir_service *service, void *user) {
                 const int64_t least = *static_cast<int64_t *>(user);
-                service->pace = { least, INT64_MAX, least, least, least, service->pace.all_ns };
+                service_pace *const pace = &service->pace;
+                pace->least = pace->begins = pace->resumes = least;
+                pace->forks = pace->follows = pace->ends = least;
+                pace->pass_ns = INT64_MAX;
             },
             &bytes
         );
+    }
+    /* In each iteration they moved at most this, and one more. */
+    static void expect_within(const support::Moved &moved, int64_t most, size_t n_iterations, int n)
+    {
+        int n_all = 0;
+        for (const auto &one : moved.all) {
+            EXPECT_LT(one.bytes - one.most, most);
+            n_all += one.n;
+        }
+        EXPECT_EQ(n_all, n);
+        EXPECT_EQ(moved.all.size(), n_iterations);
     }
 };
 
@@ -173,6 +188,137 @@ TEST_F(Ends, AnswersThatEndTogetherLeaveOneAfterTheOther)
         EXPECT_EQ(next.usage.n_cached, n_computed);
         next.release();
         calls.clear();
+        stop();
+    }
+}
+
+/* Choices of one request have their first token at once, and the rows of its prompt one after the
+ * other; then each goes on. */
+TEST_F(Ends, ChoicesForkOverSomeSteps)
+{
+    enum { CHOICES = 6 };
+    for (const char *const model : { "qwen3", "../../../models/weir-demo" }) {
+        SCOPED_TRACE(model);
+        open(model, CHOICES);
+        std::vector<std::vector<int32_t>> expected;
+        const int64_t all = int64_t{ 1 } << 40;
+        int64_t one = 0;
+        for (const int64_t most : { all, int64_t{ 1 }, int64_t{ 0 }, all }) {
+            Call call(prompt(3, 300), 20);
+            support::Moved moved;
+            call.request.n_choices = CHOICES;
+            call.request.ignore_eos = true;
+            call.request.sampling.temperature = 1;
+            call.request.sampling.seed = 7;
+            set_pace(most > 0 ? most : 2 * one);
+            weir_service_call(
+                service_,
+                [](weir_service *service, void *user) {
+                    static_cast<support::Moved *>(user)->start(service);
+                },
+                &moved
+            );
+            (void)answer(call);
+            moved.stop();
+            if (expected.empty()) expected = call.tokens;
+            EXPECT_EQ(call.tokens, expected);
+            one = moved.all[0].most;
+            EXPECT_GT(one, 300 / 64 * 8);
+            const size_t n = most == all ? 1 : most == 1 ? CHOICES - 1 : (CHOICES - 1 + 1) / 2;
+            expect_within(moved, most > 0 ? most : 2 * one, n, CHOICES - 1);
+        }
+        stop();
+    }
+}
+
+/* The first token of choice 0 is its last: what it has goes to the cache when all have forked
+ * it. */
+TEST_F(Ends, ChoicesForkWhatHasEnded)
+{
+    enum { CHOICES = 4 };
+    struct Stops : Call {
+        explicit Stops(const std::vector<int32_t> &ids) : Call(ids, 12)
+        {
+            request.n_choices = CHOICES;
+            request.ignore_eos = request.cache_prompt = true;
+            request.sampling.temperature = 1;
+            request.sampling.seed = 7;
+            request.callback = on_event;
+            request.user = static_cast<Call *>(this);
+        }
+        static bool on_event(void *user, const weir_event *event)
+        {
+            const bool stops = event->type == WEIR_EVENT_TOKEN && event->choice == 0;
+            return Call::on_event(user, event) && !stops;
+        }
+    };
+    open("qwen3", CHOICES);
+    std::vector<std::vector<int32_t>> expected;
+    for (const int64_t most : { int64_t{ 1 } << 40, int64_t{ 1 } }) {
+        set_pace(most);
+        Stops call(prompt(3, 300));
+        call.request.cache_salt = most == 1 ? "one" : "many";
+        (void)answer(call);
+        EXPECT_EQ(call.tokens[0].size(), 1u);
+        EXPECT_EQ(call.tokens[1].size(), 12u);
+        if (expected.empty()) expected = call.tokens;
+        EXPECT_EQ(call.tokens, expected);
+        Call again(prompt(3, 300), 1);
+        again.request.cache_prompt = true;
+        again.request.cache_salt = call.request.cache_salt;
+        (void)answer(again);
+        EXPECT_EQ(usage_.n_cached, 299);
+    }
+}
+
+/* Those that are preempted together go on one after the other. */
+TEST_F(Ends, PreemptedSequencesGoOnOverSomeSteps)
+{
+    enum { CALLS = 4 };
+    for (const char *const model : { "qwen3", "../../../models/weir-demo" }) {
+        SCOPED_TRACE(model);
+        open(model, CALLS);
+        std::vector<std::vector<int32_t>> expected;
+        for (int i = 0; i < CALLS; i++) {
+            Call call(prompt(3 + i, 200), 200);
+            call.request.ignore_eos = true;
+            expected.push_back(answer(call));
+        }
+        for (const int64_t most : { int64_t{ 1 }, int64_t{ 1 } << 40 }) {
+            support::Moved moved;
+            std::vector<std::unique_ptr<Call>> calls;
+            for (int i = 0; i < CALLS; i++) {
+                calls.push_back(cached(prompt(3 + i, 200), 200));
+                calls.back()->request.ignore_eos = true;
+            }
+            set_pace(int64_t{ 1 } << 40);
+            support::submit_together(service_, calls, &error_);
+            for (auto &call : calls) {
+                std::unique_lock<std::mutex> hold(call->lock);
+                while (call->tokens[0].size() < 5) {
+                    hold.unlock();
+                    usleep(1000);
+                    hold.lock();
+                }
+            }
+            set_pace(most);
+            weir_service_call(
+                service_,
+                [](weir_service *service, void *user) {
+                    for (int32_t i = 0; i < service->facts->n_slots; i++)
+                        if (service->slots[i].owner != nullptr)
+                            weir_choice_preempt(service->slots[i].owner);
+                    static_cast<support::Moved *>(user)->start(service);
+                },
+                &moved
+            );
+            for (int i = 0; i < CALLS; i++) {
+                calls[(size_t)i]->wait();
+                EXPECT_EQ(calls[(size_t)i]->tokens[0], expected[(size_t)i]);
+            }
+            moved.stop();
+            expect_within(moved, most, most == 1 ? CALLS : 1, CALLS);
+        }
         stop();
     }
 }

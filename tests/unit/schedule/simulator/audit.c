@@ -87,10 +87,13 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
            .n_answer = c->n_answer,
            .n_pages = c->sequence->table.n_pages,
            .is_waiting = c->is_waiting,
+           .is_unforked = c->is_unforked,
+           .is_held = weir_choice_is_held(c),
            .is_stalled = c->is_stalled,
            .is_reading = c->is_reading,
            .is_again = c->is_again,
            .is_decoding = c->n_answer > 0 && !c->is_waiting && !c->is_stalled && !c->is_reading &&
+                          !weir_choice_is_held(c) &&
                           c->sequence->n_tokens - c->sequence->n_computed == 1 + c->n_redo,
            .is_pruning = weir_job_is_pruning(c->job),
            .lacks_rows = c->n_pruning_blocks > 0,

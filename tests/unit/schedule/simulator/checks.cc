@@ -196,7 +196,9 @@ std::string check_memory(
         if (!has_moves) return name_of(c) + " stalls, and nothing moves";
         for (const sim_choice &other : after) {
             const sim_choice *const was = find(before, other);
-            const bool is_small = other.step_rows == 1 || (was != nullptr && was->is_decoding),
+            const bool decodes =
+                was != nullptr && (was->is_decoding || was->is_unforked || was->is_held);
+            const bool is_small = other.step_rows == 1 || decodes,
                        may = may_be_first(before, after, other, is_one_step) ||
                              (is_small && c.is_decoding && is_before(other, c));
             /* It may be the turn of another client's prompt. */
@@ -259,6 +261,30 @@ std::string check_cost(const View &after, const Setup &setup)
     return sum > most + least
                ? "prompt rows cost " + std::to_string(sum) + " of " + std::to_string(most)
                : "";
+}
+
+/* It has rows that another computed. */
+bool took_rows(const sim_choice &c) { return !c.is_waiting && c.n_computed > c.step_rows; }
+
+std::string check_pace(const View &before, const View &after, bool is_slow, bool is_one_step)
+{
+    int n_resumed = 0, n_forked = 0, n_unforked = 0, n_left = 0;
+    for (const sim_choice &past : before) {
+        const sim_choice *const now = find(after, past);
+        if (now != nullptr && (past.is_stalled || past.is_reading)) n_resumed += took_rows(*now);
+        n_unforked += past.is_unforked; /* one may end with its next token */
+        n_left += past.is_unforked && now != nullptr && now->is_unforked;
+    }
+    for (const sim_choice &c : after) {
+        const sim_choice *const past = find(before, c);
+        /* Those with a policy fork at once. */
+        n_forked += c.index > 0 && request_of(c)->policy == nullptr && took_rows(c) &&
+                    (past == nullptr || past->is_waiting);
+    }
+    if (n_unforked > 0 && n_left == n_unforked) return "no choice forks its prompt";
+    if (!is_slow || !is_one_step) return "";
+    if (n_resumed > 1) return std::to_string(n_resumed) + " sequences go on with cached rows";
+    return n_forked > 1 ? std::to_string(n_forked) + " choices fork their prompts" : "";
 }
 
 std::string check_step_memory(const View &now)
@@ -327,8 +353,8 @@ std::string check_progress(
             at = after[static_cast<size_t>(at)].leader;
         }
         any = any || has_progressed[i] || has_ended_before(before, after, c, iteration);
-        /* A choice that waits does so for the first one of its request. */
-        if (any || follows || c.is_waiting)
+        /* A choice that waits does so for the first one of its request; forks: check_pace. */
+        if (any || follows || c.is_waiting || c.is_held)
             answer.patience = 0;
         else if (!is_withheld)
             answer.patience++;
@@ -358,7 +384,10 @@ std::string print_view(const View &view)
 std::vector<const void *> slots_of_ended(const weir_service *service)
 {
     std::vector<const void *> all;
-    for (int32_t i = 0; i < service->facts->n_slots; i++) all.push_back(service->slots[i].ended);
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const c = service->slots[i].ended;
+        all.push_back(c != nullptr && !weir_choice_is_held(c) ? c : nullptr);
+    }
     return all;
 }
 

@@ -52,6 +52,9 @@ enum { LEAST_PIECE = 32 }; /* rows of a prompt that go on in any case */
  * prompt; prompt rows cost no more than a chunk, whatever their depth. */
 int64_t cost_of(const View &after, const Setup &setup, const sim_choice &c);
 std::string check_cost(const View &after, const Setup &setup);
+/* Those that go on with cached rows, and those that fork a prompt: at least one of these, and if
+ * iterations may move little, one of each. */
+std::string check_pace(const View &before, const View &after, bool is_slow, bool is_one_step);
 /* Each sequence gets further. Counts iterations in which nothing was withheld. */
 std::string check_progress(
     const View &before, const View &after, int64_t iteration, bool is_withheld

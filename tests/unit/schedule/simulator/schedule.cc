@@ -289,11 +289,10 @@ class Schedule {
     }
     static void on_step_wait(void *user)
     {
-        Schedule *const self = static_cast<Schedule *>(user);
+        auto *const self = static_cast<Schedule *>(user);
         self->counts_.step_waits++;
-        const View now = self->view();
-        self->fail(check_step_wait(now));
-        self->leave(now);
+        self->fail(check_step_wait(self->view()));
+        self->leave(self->view());
     }
     // Of those in a step that waits. When it waits again they have their last event.
     void leave(const View &now)
@@ -348,19 +347,23 @@ class Schedule {
     void check(const weir_service_stats &past, const weir_service_stats &now, bool is_withheld)
     {
         const View after = view();
-        if (with_log_ || limits_.prints) log_view(after, now.batch_rows - past.batch_rows);
+        const int64_t n_rows = now.batch_rows - past.batch_rows;
+        log("  " + std::to_string(n_rows) + " rows;" + print_view(after));
         if (sim_forward_defect() != nullptr) fail(sim_forward_defect());
         const char *const unsound = sim_audit(machine_.service(), &machine_.fixed());
         if (unsound != nullptr) fail(unsound);
         check_tokens(after);
         fail(check_victims(before_, after, has_come_));
         check_waits(after, now.steps - past.steps);
-        if (n_gaps_ > 0) check_rows(now.batch_rows - past.batch_rows, now.steps - past.steps);
+        if (n_gaps_ > 0) check_rows(n_rows, now.steps - past.steps);
         if (now.steps - past.steps == 1) fail(check_cost(after, setup_));
         fail(shares_.check(before_, after, setup_, now.steps - past.steps == 1));
         counts_.nested += std::max(now.steps - past.steps - 2, int64_t{ 0 });
+        const bool is_one = now.steps - past.steps <= 1 && waits_ == counts_.step_waits;
+        fail(check_pace(before_, after, setup_.is_slow, is_one));
         fail(check_progress(before_, after, iteration_, is_withheld));
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
+        for (const sim_choice &c : after) counts_.unforked += c.is_unforked;
         check_ends(is_withheld);
     }
     // Of those that had ended and kept their slots at least one has left.
@@ -433,10 +436,6 @@ class Schedule {
         n_stuck_ = n_idle_ > 0 && !is_withheld && n_done_ < n_submitted_ ? n_stuck_ + 1 : 0;
         if (n_stuck_ > kMostIdle) fail("no step for " + std::to_string(n_stuck_) + " iterations");
         if (iteration_ > kMostTurns) fail("jobs do not end");
-    }
-    void log_view(const View &after, int64_t rows)
-    {
-        log("  " + std::to_string(rows) + " rows;" + print_view(after));
     }
 
     // ---- the end --------------------------------------------------------------------------------

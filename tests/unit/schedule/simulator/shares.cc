@@ -37,7 +37,7 @@ Uses uses_of(const View &before, const View &after, const Setup &setup)
     for (const sim_choice &c : after)
         if (find(before, c) == nullptr) has_new[request_of(c)->client] = true;
     for (const sim_choice &c : before) {
-        if (c.is_decoding) continue;
+        if (c.is_decoding || c.is_held) continue;
         const sim_choice *const now = find(after, c);
         const bool is_known = now != nullptr && now->n_computed == c.n_computed + now->step_rows;
         Use &use = uses[{ c.priority, is_long(c, setup) }][request_of(c)->client];

@@ -136,6 +136,7 @@ TEST_F(Simulator, Schedules)
     print("clients that left them", sum.left);
     print("iterations that one waits for another client", sum.turns);
     print("iterations that one has ended and has a slot", sum.kept_slots);
+    print("iterations that one waits to fork a prompt", sum.unforked);
     print("tokens drafted", sum.drafted);
     print("accepted", sum.accepted);
     (void)printf("seeds %lld ...\n", static_cast<long long>(first));
@@ -154,7 +155,8 @@ TEST_F(Simulator, Schedules)
                                  sum.states_back,    sum.evicted_tokens,
                                  sum.step_waits,     sum.nested,
                                  sum.drafted,        sum.accepted,
-                                 sum.left,           sum.kept_slots })
+                                 sum.left,           sum.kept_slots,
+                                 sum.unforked })
         EXPECT_GT(count, 10);
 }
 
@@ -182,10 +184,11 @@ TEST_F(Simulator, PoliciesOnDisk)
 }
 
 // What the first schedules do not have: one takes the page of a cached run that continues on disk;
-// a prompt does not fit in a step that begins a block, and lacks one within it.
+// a prompt does not fit in a step that begins a block, and lacks one within it; the choice that
+// others fork is no prompt, and needs memory when they have.
 TEST_F(Simulator, RareCases)
 {
-    for (const uint64_t seed : { 4724, 115819 }) {
+    for (const uint64_t seed : { 4724, 115819, 810833, 817827 }) {
         running = seed;
         const sim::Result result = sim::run_schedule(*world_, seed, {}, false);
         EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem);

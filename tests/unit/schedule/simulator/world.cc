@@ -226,6 +226,7 @@ std::string Machine::open(const World &world, const Setup &s)
     parts.policy = s.evicts ? weir_engine_policy(world.engine(s.has_states)) : nullptr;
     if (weir_service_open(&service_, &parts, &error) != WEIR_OK) return error.text;
     if (s.is_slow) service_->pace.least = 1;
+    if (s.is_slow) service_->pace.pass_ns = INT64_MAX;
     fixed_ = { sim_host_bytes(service_), s.caches ? s.cold_states : 0 };
     return "";
 }
