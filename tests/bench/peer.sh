@@ -9,8 +9,7 @@
 #
 # --streams: the tables of both for these numbers of sequences at a time, of --prompt tokens (64)
 # each and --gen (32) decoded.
-# --server: `weir serve` and llama-server with as many slots as clients, for each number of clients,
-# under `weir load`; one line of JSON for each. --other: one more llama-server, such as that of
+# --server: streams.py with llama-server. --other: one more llama-server, such as that of
 # ik_llama.cpp.
 # Without --model a model of Qwen3.5-0.8B's shape with random weights is written
 # (tests/bench/random_model.py). The peer is built once from the source package llama-cpp-python
@@ -41,7 +40,7 @@ while [ $# -gt 0 ]; do
         --prompt) n_prompt=${2:?--prompt needs a number}; shift 2 ;;
         --gen) n_gen=${2:?--gen needs a number}; shift 2 ;;
         --turns) turns=${2:?--turns needs a number}; shift 2 ;;
-        -h|--help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h|--help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
         *) die "unknown argument $1; see --help" ;;
     esac
 done
@@ -111,52 +110,15 @@ if [ -n "$streams" ]; then
     exit
 fi
 
-work=$(mktemp -d)
-server=''
-trap '[ -z "$server" ] || kill "$server"; rm -rf "$work"' EXIT
-
-# A load on the server that the other arguments start. Prints what `weir load` does, with its name.
-serve_one() {
-    local name=$1 clients=$2 port=$3
-    shift 3
-    "$@" >"$work/server.log" 2>&1 &
-    server=$!
-    for _ in $(seq 600); do
-        curl -sf "http://127.0.0.1:$port/health" >/dev/null && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.2
-    done
-    "$weir" load "http://127.0.0.1:$port" --requests $((clients * 4)) --concurrency "$clients" \
-        --prompt "$n_prompt" --answer "$n_gen" --endpoint completions --json --quiet \
-        >"$work/load.json" ||
-        die "no load on $name: $(tail -n 2 "$work/server.log")"
-    kill "$server" && wait "$server" 2>/dev/null || true
-    server=''
-    python3 - "$work/load.json" "$name" "$clients" <<'PYTHON'
-import json, os, sys
-load = json.load(open(sys.argv[1]))
-keys = ("requests_ok", "answer_tokens_per_second", "ttft_ms", "tpot_ms", "itl_ms")
-print(json.dumps({"server": sys.argv[2], "clients": int(sys.argv[3]),
-                  "load": os.getloadavg()[0], **{key: load.get(key) for key in keys}}), flush=True)
-PYTHON
-}
-
 if [ -n "$servers" ]; then
-    command -v curl >/dev/null || die "curl is missing; install it"
-    for _ in $(seq "$turns"); do
-        for clients in ${servers//,/ }; do
-            context=$(((n_prompt + n_gen) * 5 / 4 + 1024)) # a load begins with two questions
-            serve_one weir "$clients" 18181 "$weir" serve --model "$model" --port 18181 \
-                --threads "$threads" --max-sequences "$clients" --set "model.context=$context"
-            for peer in "$dir/build/bin/llama-server" $other; do
-                serve_one "$peer" "$clients" 18182 "$peer" -m "$model" --port 18182 \
-                    -t "$threads" -tb "$threads" -np "$clients" -c $((clients * context)) -cb
-            done
-        done
-    done
-    exit
+    peers=(--peer "llama.cpp=$dir/build/bin/llama-server")
+    [ -z "$other" ] || peers+=(--peer "other=$other")
+    exec python3 "$here/streams.py" "$weir" --model "$model" "${peers[@]}" --streams "$servers" \
+        --prompt "$n_prompt" --answer "$n_gen" --threads "$threads" --turns "$turns"
 fi
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 cut -d' ' -f1-3 /proc/loadavg >"$work/load"
 cp "$dir/build/flags" "$work/flags"
 # One run of ours; what it reports goes to stdout.
