@@ -34,20 +34,21 @@ TEST_F(Experts, ReadErrorsFailTheRequest)
     EXPECT_EQ(run(), want);
 }
 
-// Each read may fail, those ahead too: a request ends with an error or with the same bits.
+// Each read may fail, those ahead too: a request ends with an error or with the same bits. Reads of
+// the first all fail.
 TEST_F(Experts, SomeReadsFail)
 {
     const std::string model = "../families/deepseek2-lite/deepseek2-lite-f16.gguf";
     start(model, "0B");
     const auto want = decode(6);
     stop();
-    start(model, "500KiB");
+    start(model, least(model)); // packed experts differ in size between processors
     int n_failed = 0;
     for (int i = 0; i < 60; i++) {
         Call call(prompt(5, 3), 6);
         for (int32_t &id : call.prompt) id %= 200;
         call.request.want_logprobs = call.request.ignore_eos = true;
-        disk.fails_every = i % 2 == 0 ? 10 + i : 0;
+        disk.fails_every = i % 2 == 0 ? 1 + i : 0;
         EXPECT_EQ(call.submit(service_, &error_), WEIR_OK);
         call.wait();
         disk.fails_every = 0;
