@@ -125,8 +125,9 @@ inline size_t joint_bytes(const weir_matmul_args &args)
     int64_t n = 0, n_places = 0;
     for (int32_t o = 0; o < args.n_outputs; o++) {
         const weir_weight &weight = *args.outputs[o].weight;
+        if (!weir_cuda_is_half(weight.dtype)) continue; /* those of others are joined in blocks */
         n += tiles_of(weight.n_out, kPanel);
-        if (rows > 32 && weir_cuda_is_half(weight.dtype))
+        if (rows > 32)
             n_places += tiles_of(weight.n_out, kDividedOutputs) * tiles_of(rows, kRun * kTile);
     }
     const int64_t of_joints = (n < kMostJoints ? n : kMostJoints) *

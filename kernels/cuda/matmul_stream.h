@@ -153,6 +153,7 @@ __device__ __forceinline__ bool end_slice(
     if (threadIdx.x % kWarp == 0) n_before = atomicAdd(counters + id, n_own);
     if (__shfl_sync(0xffffffffu, n_before, 0) + n_own != n_slices) return false;
     __threadfence();
+    __syncwarp(); /* the first lane has seen the others' slices; now all have */
     join_slices<TILES>(total, of_panel, (int)n_slices, p, first_tile);
     if (threadIdx.x % kWarp == 0) counters[id] = 0;
     return true;

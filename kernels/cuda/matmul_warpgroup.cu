@@ -159,7 +159,7 @@ __device__ __forceinline__ void end_slice(
 }
 
 /* A slice, `n` stages, by a warpgroup: products of a stage are computed while those of the next
- * are queued, and one part's sums are added while the other's are computed. */
+ * are queued. At the slice's end it waits; the products of other warpgroups go on. */
 template <bool IS_F16, class SHAPE>
 __device__ __forceinline__ void multiply_slice(
     typename SHAPE::sums &total, typename SHAPE::sums &sums, ring<SHAPE> &r, int n, float4 *to
@@ -232,13 +232,16 @@ __global__ void __launch_bounds__(SHAPE::kThreads, 1)
     __syncthreads();
     if (threadIdx.x < kWarpgroup) {
         weir_cuda::give_registers<SHAPE::kCopyRegisters>();
-        copy_stages<IS_F16, SHAPE>(g, w, r);
+        /* One warp: others would wait for phases that pass without them, and might miss one. */
+        if (threadIdx.x < kWarp) copy_stages<IS_F16, SHAPE>(g, w, r);
     } else {
         weir_cuda::take_registers<SHAPE::kSumRegisters>();
         multiply_stages<IS_F16, SHAPE>(
             g, w, r, reinterpret_cast<unsigned *>(shared + SHAPE::kJoinedAt)
         );
     }
+#else
+    __trap(); /* sm_90 without 90a (toolchain/gpu.bzl), or its PTX: not a wrong answer */
 #endif
 }
 

@@ -56,6 +56,22 @@ TEST(CudaWarpgroup, TheWordsOfOtherRows)
                 }
 }
 
+// More places than blocks, which divide some of them: their sums lie by blocks, not by places.
+TEST(CudaWarpgroup, MoreDividedPlacesThanBlocks)
+{
+    const int64_t n_in = 2560, n_out = 520, n_rows = 33;
+    const CudaWeight w(WEIR_BF16, n_out, n_in);
+    const auto x = random_rows(n_rows * n_in, 5);
+    std::vector<float> got((size_t)(n_rows * n_out), NAN), other = got;
+    ASSERT_TRUE(run(
+        weir_kernel_cuda_matmul_warpgroup, arguments(&w.weight, got.data(), x.data(), n_rows)
+    ));
+    ASSERT_TRUE(
+        run(weir_kernel_cuda_matmul, arguments(&w.weight, other.data(), x.data(), n_rows))
+    );
+    expect_same_words(got, other);
+}
+
 // Outputs of different widths, one with a bias, one that is added to, one with a stride that is no
 // multiple of four, between guards.
 TEST(CudaWarpgroup, OutputsOfACall)

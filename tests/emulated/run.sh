@@ -10,7 +10,8 @@ cd "$(dirname "$0")/../.."
 most=50 all=()
 [ "${1:-}" != --all ] || { most=0 all=(--test_arg=--most --test_arg=0); shift; }
 bazel test //tests/emulated:{emulated,offload}_test \
-    //tests/emulated:cuda_{test,attention_test,delta_test,emulation_test,engine_test,matmul_test} \
+    //tests/emulated:cuda_{test,90_test,attention_test,delta_test,engine_test} \
+    //tests/emulated:cuda_{matmul_test,matmul_90_test,warpgroup_test,emulation_test,async_test} \
     ${all:+"${all[@]}"} "$@"
 # The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP
 # synchronises inside a team. One team: it does not know the end of a league, and the races that

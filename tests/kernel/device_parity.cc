@@ -140,6 +140,12 @@ struct Shard {
     bool has(size_t n) const { return (n + n / 2) % total == index; }
 };
 
+// Why a row takes nothing on this device: it is for another generation. All must take sm_80.
+bool is_for_others(const char *why)
+{
+    return holds(why, "needs sm_") && !holds(why, "needs sm_80");
+}
+
 // most: the number of an op's cases to run, at equal distances; 0: all.
 int check(const Device &device, const char *row_part, const char *case_part, size_t most)
 {
@@ -147,6 +153,7 @@ int check(const Device &device, const char *row_part, const char *case_part, siz
     int ran = 0, failed = 0;
     for (const weir_kernel *row : device.rows) {
         int row_ran = 0, row_failed = 0, row_accepted = 0;
+        bool is_barred = false;
         size_t n_cases = 0;
         if (!holds(row->name, row_part)) continue;
         const std::vector<Case> cases = parity_cases(row->op);
@@ -158,7 +165,10 @@ int check(const Device &device, const char *row_part, const char *case_part, siz
             if (!is_here && row_accepted > 0) continue;
             Builder b(test_case.name, device.allocator);
             const void *args = test_case.build(b, false);
-            if (row->reject && row->reject(&device.caps, args)) continue;
+            if (const char *why = row->reject ? row->reject(&device.caps, args) : nullptr) {
+                is_barred = is_barred || is_for_others(why);
+                continue;
+            }
             row_accepted++;
             if (!is_here) continue;
             const Scratch scratch(device, row, args, b);
@@ -172,6 +182,10 @@ int check(const Device &device, const char *row_part, const char *case_part, siz
                 std::printf("FAIL %s, %s: %s\n", row->name, test_case.name.c_str(), why.c_str()),
                     row_failed++;
             row_ran++;
+        }
+        if (row_accepted == 0 && is_barred) {
+            std::printf("%-36s is for other devices\n", row->name);
+            continue;
         }
         std::printf(
             "%-36s %3d cases%s\n", row->name, row_ran,
