@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call, int32
     int64_t u = blockIdx.x / n_slices;
     float *split_partials;
     const int64_t s = find_segment(call, Share::Merge, &u, &split_partials);
-    const Segment segment = segment_at(call, s);
+    const Segment segment = call.given[s];
     const Plan plan = plan_of(call, segment);
     const int32_t n_query_heads = plan.n_heads * call.group;
     const int64_t token = segment.first_row + u / n_query_heads,
@@ -294,8 +294,6 @@ Call call_of(const weir_attention_args &args)
     call.scale = args.scale * 1.44269504f;
     call.is_last = !args.partials || args.is_last;
     if (weir_kv_is_rotated(args.k_format)) set_turbo(call);
-    for (int64_t s = 0; s < args.n_segments && s < kMostGiven; s++)
-        call.given[s] = segment_of(args.segments[s]);
     return call;
 }
 
@@ -304,10 +302,13 @@ size_t scratch(const void *op_args)
     const auto &args = *static_cast<const weir_attention_args *>(op_args);
     if (!is_sound(args)) return 0;
     const Call call = call_of(args);
-    int64_t n = 0;
-    for (int64_t s = 0; s < args.n_segments; s++)
-        n += plan_of(call, segment_at(call, s)).n_split_partials;
-    return (size_t)(n * total_floats(call)) * sizeof(float);
+    int64_t n = 0, most = 0; /* of a launch: the next one waits for its join */
+    for (int64_t s = 0; s < args.n_segments; s++) {
+        if (s % kMostGiven == 0) n = 0;
+        n += plan_of(call, segment_of(args.segments[s])).n_split_partials;
+        most = n > most ? n : most;
+    }
+    return (size_t)(most * total_floats(call)) * sizeof(float);
 }
 
 template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t stream)
@@ -338,16 +339,13 @@ void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStrea
     }
 }
 
-weir_status run(const weir_kernel_context *context, const void *op_args)
+/* For the segments that are given. */
+weir_status launch_given(const Call &call, cudaStream_t stream)
 {
-    const auto &args = *static_cast<const weir_attention_args *>(op_args);
-    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
-    if (!is_sound(args) || context->scratch_bytes < scratch(op_args)) return WEIR_EINVAL;
-    Call call = call_of(args);
-    call.scratch = static_cast<float *>(context->scratch);
+    const weir_attention_args &args = call.args;
     int64_t n_narrow = 0, n_wide = 0, n_joins = 0;
     for (int64_t s = 0; s < args.n_segments; s++) {
-        const Plan plan = plan_of(call, segment_at(call, s));
+        const Plan plan = plan_of(call, call.given[s]);
         n_narrow += units_of(plan, Share::Narrow), n_wide += units_of(plan, Share::Wide),
             n_joins += units_of(plan, Share::Merge);
     }
@@ -372,6 +370,24 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
         WEIR_LAUNCH(
             join_partials, (unsigned)(n_joins * n_slices), kThreads, 0, stream, call, n_slices
         );
+    return WEIR_OK;
+}
+
+weir_status run(const weir_kernel_context *context, const void *op_args)
+{
+    const auto &args = *static_cast<const weir_attention_args *>(op_args);
+    const auto stream = static_cast<cudaStream_t>(context->cuda_stream);
+    if (!is_sound(args) || context->scratch_bytes < scratch(op_args)) return WEIR_EINVAL;
+    Call call = call_of(args);
+    call.scratch = static_cast<float *>(context->scratch);
+    for (int64_t first = 0; first < args.n_segments; first += kMostGiven) {
+        const int64_t left = args.n_segments - first;
+        call.args.n_segments = left < kMostGiven ? left : kMostGiven;
+        for (int64_t s = 0; s < call.args.n_segments; s++)
+            call.given[s] = segment_of(args.segments[first + s]);
+        const weir_status status = launch_given(call, stream);
+        if (status != WEIR_OK) return status;
+    }
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 

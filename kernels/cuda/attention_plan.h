@@ -22,8 +22,8 @@ constexpr int kApartRows = 64;
 constexpr float kNothing = -FLT_MAX; /* the maximum of an empty set of scores */
 
 /* A segment, as kernels need it. The op's list and page tables are in host memory, where each read
- * of a warp costs the link 20 ns (measured: 64 blocks that read one segment, 10 us). So up to
- * kMostGiven segments are parameters of the launch. */
+ * of a warp costs the link 20 ns (measured: 64 blocks that read one segment, 10 us). So segments
+ * are parameters, kMostGiven of a launch; more go to further launches. */
 struct Segment {
     const char *const *pages;
     int32_t page_stride, first_row, n_rows, n_past, first_head, n_heads;
@@ -41,7 +41,7 @@ struct Call {
     uint32_t k_signs[8], v_signs[8], codebook[16]; /* turbo: bits of D, centroids as two f16 */
     float k_orthonormal, v_orthonormal;
     bool is_last, is_rotated; /* is_rotated: V stays rotated */
-    Segment given[kMostGiven]; /* the first ones */
+    Segment given[kMostGiven]; /* [args.n_segments] of the launch */
 };
 
 __host__ __device__ inline Segment segment_of(const weir_kv_segment &s)
@@ -54,10 +54,8 @@ __host__ __device__ inline Segment segment_of(const weir_kv_segment &s)
              s.first_head,
              s.n_heads };
 }
-__host__ __device__ inline Segment segment_at(const Call &call, int64_t index)
-{
-    return index < kMostGiven ? call.given[index] : segment_of(call.args.segments[index]);
-}
+
+static_assert(sizeof(Call) + sizeof(int64_t) <= 4096, "a launch has 4 KB of arguments");
 
 struct Plan {
     /* n_heads: KV heads; n_rows: query rows of each; n_blocks: blocks of rows. */
@@ -100,7 +98,7 @@ __host__ __device__ inline int64_t units_of(const Plan &plan, Share share)
     return plan.is_narrow == (share == Share::Narrow) ? plan.n_units : 0;
 }
 
-/* The segment that unit `unit` of the call belongs to; `unit` becomes its index in it,
+/* The segment that unit `unit` of the launch belongs to; `unit` becomes its index in it,
  * `split_partials` the start of the segment's scratch. A warp checks 32 segments at a time. */
 __device__ inline int64_t find_segment(
     const Call &call, Share share, int64_t *unit, float **split_partials
@@ -113,7 +111,7 @@ __device__ inline int64_t find_segment(
     for (int64_t first = 0;; first += kWarp) {
         int64_t n = 0, floats = 0;
         if (first + lane < call.args.n_segments) {
-            const Plan plan = plan_of(call, segment_at(call, first + lane));
+            const Plan plan = plan_of(call, call.given[first + lane]);
             n = units_of(plan, share), floats = plan.n_split_partials * total_floats(call);
         }
         int64_t units_to = n, floats_to = floats; /* of the lanes up to this one */

@@ -21,7 +21,7 @@ template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
     Unit unit = {};
     const int64_t s =
         find_segment(call, S::kR == 1 ? Share::Narrow : Share::Wide, &u, &unit.split_partials);
-    unit.segment = segment_at(call, s);
+    unit.segment = call.given[s];
     const Plan plan = plan_of(call, unit.segment);
     const int32_t n_apart = plan.is_apart ? plan.n_splits : 1;
     unit.table = (int32_t)(u % plan.n_heads);

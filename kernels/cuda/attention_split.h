@@ -52,7 +52,8 @@ __device__ __forceinline__ void clear_split(
 }
 
 /* Scales row h's scores to base 2, masks what it does not see, and returns the maximum. `first`:
- * position of the first of the TILES. */
+ * position of the first of the TILES. Products are rounded before the maximum is subtracted: fused
+ * in one kernel only, they would have other bits there. */
 template <int TILES>
 __device__ __forceinline__ float mask_scores(
     float (&score)[TILES][4], const Rows &rows, int h, int32_t first, const Range &range,
@@ -66,7 +67,7 @@ __device__ __forceinline__ float mask_scores(
         for (int n = 0; n < TILES; n++)
 #pragma unroll
             for (int i = h * 2; i < h * 2 + 2; i++) {
-                score[n][i] *= rows.factor[h];
+                score[n][i] = __fmul_rn(score[n][i], rows.factor[h]);
                 highest = fmaxf(highest, score[n][i]);
             }
     } else {
@@ -76,7 +77,8 @@ __device__ __forceinline__ float mask_scores(
             for (int i = 0; i < 2; i++) {
                 const int32_t at = first + n * 8 + lane.t * 2 + i;
                 const bool seen = at <= rows.last[h] && at > rows.last[h] - window;
-                score[n][h * 2 + i] = seen ? score[n][h * 2 + i] * rows.factor[h] : kNothing;
+                score[n][h * 2 + i] =
+                    seen ? __fmul_rn(score[n][h * 2 + i], rows.factor[h]) : kNothing;
                 highest = fmaxf(highest, score[n][h * 2 + i]);
             }
     }

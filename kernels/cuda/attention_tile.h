@@ -203,8 +203,9 @@ __device__ __forceinline__ void split_weights(
         uint32_t out[S::kParts];
         if (scales) {
             const int token = (half * 2 + i / 2) * 8 + lane.t * 2;
-            x *= __half2float(scales[token * stride]),
-                y *= __half2float(scales[(token + 1) * stride]);
+            /* Rounded before parts are subtracted, in every kernel. */
+            x = __fmul_rn(x, __half2float(scales[token * stride]));
+            y = __fmul_rn(y, __half2float(scales[(token + 1) * stride]));
             if (S::Format::kHasCodebook) x *= times[i % 2], y *= times[i % 2];
         }
         split_pair<typename S::Parts>(x, y, out);

@@ -115,8 +115,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (args->sinks.n_pages > 0 &&
         (!is_written(args->sinks.pair.k) || !is_written(args->sinks.pair.v)))
         return "sinks of other formats";
-    if (args->n_segments > kMostBlocks || args->n_kv_heads > kMostBlocks)
-        return "more than 65535 segments or heads";
+    if (args->n_kv_heads > kMostBlocks) return "more than 65535 heads";
     return weir_kv_write_reject(args);
 }
 

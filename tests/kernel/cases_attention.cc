@@ -157,6 +157,14 @@ Case attention_mass(Spans spans, Attention a, Slots slots = {})
     };
 }
 
+// More sequences than a launch of CUDA is given, unequal ones in each launch.
+Spans many()
+{
+    Spans spans(70, { 1, 40 });
+    spans[5] = { 20, 30 }, spans[66] = { 1, 1100 };
+    return spans;
+}
+
 } // namespace
 
 std::vector<Case> attention_cases(weir_op op)
@@ -169,6 +177,7 @@ std::vector<Case> attention_cases(weir_op op)
             attention({ { 1, 0 } }, { 4, f16 }),
             attention({ { 1, 31 }, { 1, 32 }, { 1, 63 }, { 1, 64 } }, { 4, f16 }),
             attention({ { 1, 2600 } }, { 4, f16 }),
+            attention(many(), { 4, f16 }),
             attention({ { 70, 0 } }, { 6, f16, 0, 3 }),
             attention({ { 40, 1000 }, { 1, 1023 }, { 1, 1024 } }, { 4, f16 }),
             attention(
