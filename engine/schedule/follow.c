@@ -33,7 +33,8 @@ static bool may_share(const choice *leader, const choice *c, int32_t n)
 }
 
 /* Sets the leader that saves the most rows, if there is any. Leaders are ahead of their followers,
- * or as far and before them in order, so they never wait for each other. */
+ * or as far and before them in order, so they never wait for each other. One whose rows others are
+ * to fork is in no step, also not in the place of a follower (plan_prompt). */
 static void find_leader(choice *c)
 {
     const weir_service *const service = c->job->service;
@@ -42,8 +43,8 @@ static void find_leader(choice *c)
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const other = service->slots[i].owner;
         if (other == NULL || other == c || other->is_waiting || other->is_stalled ||
-            other->is_reading || other->job->is_reported || !has_same_salt(c, other) ||
-            !is_ahead(other, c) ||
+            other->is_reading || weir_choice_is_held(other) || other->job->is_reported ||
+            !has_same_salt(c, other) || !is_ahead(other, c) ||
             !may_share(other, c, (int32_t)weir_max(best, other->sequence->n_computed)))
             continue;
         const int32_t rows = weir_choice_rows_from(other, c, common_tokens(other, c));

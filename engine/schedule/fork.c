@@ -7,14 +7,15 @@
 
 #include "engine/schedule/job.h"
 
-/* Shares the rows of the prompt. Returns false without memory for the table. */
+/* Shares the rows of the prompt. Returns false without memory for the table. If choice 0 has ended,
+ * what makes room may release it: all choices have forked it then, also this one (give_back). */
 static bool share_rows(choice *c, const choice *from)
 {
     weir_kv_sequence *const to = c->sequence;
-    return weir_choice_may_fork(c, from->sequence->table.n_rows) &&
-           (weir_kv_sequence_fork(to, from->sequence) == WEIR_OK ||
-            (weir_service_release_ended(c->job->service, true) &&
-             weir_kv_sequence_fork(to, from->sequence) == WEIR_OK));
+    if (!weir_choice_may_fork(c, from->sequence->table.n_rows) || !c->is_unforked) return false;
+    if (weir_kv_sequence_fork(to, from->sequence) == WEIR_OK) return true;
+    return weir_service_release_ended(c->job->service, true) && c->is_unforked &&
+           weir_kv_sequence_fork(to, from->sequence) == WEIR_OK;
 }
 
 static void leave(choice *c)
@@ -47,6 +48,7 @@ static void fork_rows(choice *c)
     weir_kv_sequence *const to = c->sequence;
     const int32_t n_tokens = to->n_tokens, token = to->tokens[n_tokens - 1];
     const bool has_rows = share_rows(c, from);
+    if (!c->is_unforked) return;
     to->n_tokens = n_tokens;
     to->tokens[n_tokens - 1] = token;
     if (!has_rows) {

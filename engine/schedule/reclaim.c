@@ -286,6 +286,7 @@ static void wait_for_moves(const weir_kv_holders *holders, weir_kv_store *store)
         return;
     }
     weir_prefix_wait_for_moves(holders->prefix);
+    weir_prefix_hold_read(holders->prefix, false); /* else these would be waited for for ever */
     (void)weir_prefix_end_moves(holders->prefix);
 }
 

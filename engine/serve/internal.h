@@ -21,6 +21,7 @@
 #include "engine/serve/http_chunks.h"
 #include "engine/serve/http_head.h"
 #include "engine/serve/json_out.h"
+#include "engine/serve/local_socket.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/openai_request.h"
 #include "engine/serve/server.h"
@@ -398,7 +399,7 @@ struct weir_server {
     weir_loop loop;
     weir_line_writer *log; /* NULL: no log */
     int port;
-    bool has_local_socket; /* options.host is its path */
+    weir_local_socket local_socket;
     int64_t start_unix;
     atomic_bool draining;
     atomic_size_t body_bytes, n_exchanges;

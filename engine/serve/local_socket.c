@@ -36,9 +36,12 @@ static weir_status remove_old(const struct sockaddr_un *address, weir_error *err
     return unlink(path) == 0 ? WEIR_OK : fail(error, path, "cannot remove the old socket");
 }
 
-weir_status weir_local_socket_open(int *out, const char *path, bool is_private, weir_error *error)
+weir_status weir_local_socket_open(
+    int *out, weir_local_socket *made, const char *path, bool is_private, weir_error *error
+)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct stat info;
     if (strlen(path) >= sizeof address.sun_path)
         return weir_error_set(
             error, WEIR_ECONFIG, "server.host: the path of a socket has at most %zu bytes",
@@ -51,8 +54,19 @@ weir_status weir_local_socket_open(int *out, const char *path, bool is_private, 
     *out = fd; /* closed with the server */
     if (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0)
         return fail(error, path, "cannot make the socket");
+    if (lstat(path, &info) != 0) return fail(error, path, "no access");
+    *made = (weir_local_socket){ .device = info.st_dev, .inode = info.st_ino };
+    memcpy(made->path, address.sun_path, sizeof address.sun_path);
     /* Nobody can connect before listen. */
     if (is_private && chmod(path, S_IRUSR | S_IWUSR) != 0)
         return fail(error, path, "cannot make it private");
     return listen(fd, 1024) == 0 ? WEIR_OK : fail(error, path, "cannot listen");
+}
+
+void weir_local_socket_remove(const weir_local_socket *made)
+{
+    struct stat info;
+    if (made->path[0] != '\0' && lstat(made->path, &info) == 0 && info.st_dev == made->device &&
+        info.st_ino == made->inode)
+        (void)unlink(made->path);
 }

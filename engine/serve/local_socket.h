@@ -1,6 +1,7 @@
 /* engine/serve/local_socket.h - a UNIX socket in place of an address, as in llama-server. */
 #pragma once
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "engine/base/error.h"
 
@@ -10,11 +11,22 @@ extern "C" {
 
 /* True if server.host names a socket: a path that ends with ".sock". */
 bool weir_local_socket_is_named(const char *host);
-/* Listens there; the caller closes *out, also on failure if it was set. A socket on which nobody
- * listens any more is replaced. `is_private`: only the user of the process may connect.
+/* The file of a socket that was made. */
+typedef struct weir_local_socket {
+    char path[128]; /* "": none was */
+    dev_t device;
+    ino_t inode;
+} weir_local_socket;
+
+/* Listens there; the caller closes *out, and before it removes *made, also on failure if they were
+ * set. A socket on which nobody listens any more is replaced. `is_private`: only the user of the
+ * process may connect.
  * errors : EIO: it is in use, or another file; ECONFIG: the path is too long */
-WEIR_MUST_CHECK weir_status
-weir_local_socket_open(int *out, const char *path, bool is_private, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_local_socket_open(
+    int *out, weir_local_socket *made, const char *path, bool is_private, weir_error *error
+);
+/* Not one that has taken its place. While the socket is open no other file has its inode. */
+void weir_local_socket_remove(const weir_local_socket *made);
 
 #ifdef __cplusplus
 }

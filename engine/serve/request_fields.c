@@ -82,7 +82,14 @@ static weir_status check_integer(
     const bool has_range = weir_field_has_range(row);
     const int64_t least = has_range ? (int64_t)row->least : INT64_MIN;
     const int64_t most = has_range && row->most < WEIR_FIELD_LARGE ? (int64_t)row->most : INT64_MAX;
+    const json_t *const value = weir_field(root, row->key);
     int64_t number = 0;
+    /* Other code knows the most: it says so. */
+    if (json_is_integer(value) && json_integer_value(value) < least && most >= INT32_MAX)
+        return weir_api_bad(
+            error, row->key, "%s is %lld; it must be %lld or more", row->key,
+            (long long)json_integer_value(value), (long long)least
+        );
     return weir_field_integer(root, row->key, least, most, &number, error);
 }
 

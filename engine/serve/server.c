@@ -12,7 +12,6 @@
 #include "engine/base/processors.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/llama_api.h"
-#include "engine/serve/local_socket.h"
 #include "engine/toolcalls/detect.h"
 #include "engine/toolcalls/reasoning.h"
 
@@ -95,11 +94,10 @@ static weir_status open_local_socket(weir_server *server, weir_error *error)
 {
     const char *const path = server->options.host;
     server->access.is_loopback = true;
-    WEIR_TRY(weir_local_socket_open(
-        &server->loop.listener, path, server->access.n_keys == 0 && !server->options.insecure, error
-    ));
-    server->has_local_socket = true;
-    return WEIR_OK;
+    return weir_local_socket_open(
+        &server->loop.listener, &server->local_socket, path,
+        server->access.n_keys == 0 && !server->options.insecure, error
+    );
 }
 
 static weir_status open_socket(weir_server *server, weir_error *error)
@@ -273,9 +271,9 @@ void weir_server_close(weir_server *server)
 {
     if (server == NULL) return;
     atomic_store(&server->draining, true);
-    weir_loop_close(&server->loop);      /* detaches every exchange */
     /* In a sandbox it stays, and the next server replaces it. */
-    if (server->has_local_socket) (void)unlink(server->options.host);
+    weir_local_socket_remove(&server->local_socket);
+    weir_loop_close(&server->loop);      /* detaches every exchange */
     weir_workers_stop(&server->workers); /* destroys them */
     weir_line_writer_close(server->log, last_lines_ms);
     weir_grammars_close(server->grammars);

@@ -156,8 +156,8 @@ void weir_prefix_demote_windows(weir_prefix *prefix);
 int32_t weir_prefix_moves(const weir_prefix *prefix);
 /* Between steps: ends what is written or read. Returns true if there was anything. */
 bool weir_prefix_end_moves(weir_prefix *prefix);
-/* Between steps: states that were read stay until it is called with false. For sequences that wait
- * for them and take them later. NULL-safe. */
+/* Between steps: states that were read stay until it is called with false, also by who waits for
+ * their memory (weir_reclaim). For sequences that wait for them and take them later. NULL-safe. */
 void weir_prefix_hold_read(weir_prefix *prefix, bool holds);
 /* True if weir_prefix_end_moves will end one, now or when the thread has done it. NULL-safe. */
 bool weir_prefix_will_end_moves(weir_prefix *prefix);

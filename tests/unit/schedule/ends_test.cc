@@ -231,43 +231,48 @@ TEST_F(Ends, ChoicesForkOverSomeSteps)
     }
 }
 
-/* The first token of choice 0 is its last: what it has goes to the cache when all have forked
- * it. */
+/* The first token of choice 0 is its last: what it has goes to the cache when all have forked it.
+ * Of two requests in a step the second forks nothing in it, so its choice 0 has ended before. */
 TEST_F(Ends, ChoicesForkWhatHasEnded)
 {
-    enum { CHOICES = 4 };
-    struct Stops : Call {
-        explicit Stops(const std::vector<int32_t> &ids) : Call(ids, 12)
-        {
-            request.n_choices = CHOICES;
-            request.ignore_eos = request.cache_prompt = true;
-            request.sampling.temperature = 1;
-            request.sampling.seed = 7;
-            request.callback = on_event;
-            request.user = static_cast<Call *>(this);
-        }
+    enum { CALLS = 2, CHOICES = 4, ROWS = 30 };
+    struct First {
         static bool on_event(void *user, const weir_event *event)
         {
             const bool stops = event->type == WEIR_EVENT_TOKEN && event->choice == 0;
             return Call::on_event(user, event) && !stops;
         }
     };
-    open("qwen3", CHOICES);
-    std::vector<std::vector<int32_t>> expected;
+    open("qwen3", CALLS * CHOICES);
+    std::vector<std::vector<std::vector<int32_t>>> expected;
     for (const int64_t most : { int64_t{ 1 } << 40, int64_t{ 1 } }) {
+        const char *const salt = most == 1 ? "one" : "many";
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < CALLS; i++) {
+            calls.push_back(cached(prompt(3 + i, ROWS), 12));
+            weir_request &request = calls.back()->request;
+            request.n_choices = CHOICES;
+            request.ignore_eos = true;
+            request.cache_salt = salt;
+            request.sampling.temperature = 1;
+            request.sampling.seed = 7;
+            request.callback = First::on_event;
+        }
         set_pace(most);
-        Stops call(prompt(3, 300));
-        call.request.cache_salt = most == 1 ? "one" : "many";
-        (void)answer(call);
-        EXPECT_EQ(call.tokens[0].size(), 1u);
-        EXPECT_EQ(call.tokens[1].size(), 12u);
-        if (expected.empty()) expected = call.tokens;
-        EXPECT_EQ(call.tokens, expected);
-        Call again(prompt(3, 300), 1);
-        again.request.cache_prompt = true;
-        again.request.cache_salt = call.request.cache_salt;
-        (void)answer(again);
-        EXPECT_EQ(usage_.n_cached, 299);
+        support::submit_together(service_, calls, &error_);
+        for (size_t i = 0; i < CALLS; i++) {
+            calls[i]->wait();
+            EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;
+            EXPECT_EQ(calls[i]->tokens[0].size(), 1u);
+            EXPECT_EQ(calls[i]->tokens[1].size(), 12u);
+            if (expected.size() == i) expected.push_back(calls[i]->tokens);
+            EXPECT_EQ(calls[i]->tokens, expected[i]);
+            Call again(prompt(3 + (int)i, ROWS), 1);
+            again.request.cache_prompt = true;
+            again.request.cache_salt = salt;
+            (void)answer(again);
+            EXPECT_EQ(usage_.n_cached, ROWS - 1);
+        }
     }
 }
 

@@ -291,7 +291,12 @@ class Rankers : public Embeddings {
   protected:
     static constexpr const char *tokens_ = R"({"true_token_id":300,"false_token_id":301})";
 
-    void open_ranker(const char *scores, const char *prompts)
+    /* A newline at the end of a template is dropped. */
+    void open_ranker(
+        const char *scores, const char *prompts,
+        const char *chat = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                           "<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\\n' }}"
+    )
     {
         namespace fs = std::filesystem;
         const std::string folder = testing::TempDir() + "/ranker";
@@ -305,9 +310,7 @@ class Rankers : public Embeddings {
             );
         std::ofstream(folder + "/1_LogitScore/config.json") << scores;
         std::ofstream(folder + "/config_sentence_transformers.json") << prompts;
-        std::ofstream(folder + "/chat_template.jinja")
-            << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
-               "{% endfor %}{{ '<|im_start|>assistant\\n' }}"; /* a newline at the end is dropped */
+        std::ofstream(folder + "/chat_template.jinja") << chat;
         model_ = folder;
         open({});
     }
@@ -388,6 +391,15 @@ TEST_F(Rankers, ScoreByTheProbabilityOfYes)
         );
         json_decref(reply);
     }
+}
+
+TEST_F(Rankers, ATemplateThatLeavesTheTextsOutIsRefused)
+{
+    open_ranker(
+        tokens_, "{}",
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}x"
+    );
+    EXPECT_TRUE(is_refused("/v1/rerank", R"({"query":"a","documents":["b"]})", "documents"));
 }
 
 TEST_F(Rankers, ControlTokensInTextsStayText)

@@ -82,6 +82,17 @@ TEST_F(LocalSocket, AnswersAndIsForOneUserWithoutAKey)
     EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
+/* Another server was started in its place after somebody had moved its own away. */
+TEST_F(LocalSocket, RemovesOnlyItsOwn)
+{
+    open({ 2, 4096, 100, 0 }, options());
+    std::filesystem::rename(path_, folder_ + "/old.sock");
+    std::ofstream(path_) << "mine";
+    weir_server_close(server_);
+    server_ = nullptr;
+    EXPECT_TRUE(std::filesystem::exists(path_));
+}
+
 TEST_F(LocalSocket, WithAKeyTheUmaskSaysWhoMayConnect)
 {
     const char *const key = "one";
