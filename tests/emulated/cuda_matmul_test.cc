@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <string>
 
 #include "kernels/cuda/weight.h"
 #include "tests/unit/matmul/fixture.h"
@@ -41,11 +43,19 @@ std::vector<float> products(const CudaWeight &w, const float *x, int64_t n_rows)
     return dst;
 }
 
+// Devices differ in the kernels of halves only.
+bool is_as_on_others(weir_dtype dtype)
+{
+    const char *const capability = getenv("WEIR_EMULATED_CAPABILITY");
+    return capability && std::string(capability) == "90" && !weir_cuda_is_half(dtype);
+}
+
 TEST(CudaMatmul, ARowHasTheSameBitsInAnyBatch)
 {
     for (const weir_dtype dtype : kKept)
         for (const int64_t n_in : { 768, 4608 }) { // slices of 256 and of 512, the last one shorter
             const int64_t n_out = n_in == 768 ? 35 : 17, most = 140;
+            if (is_as_on_others(dtype)) continue;
             const CudaWeight w(dtype, n_out, n_in);
             const auto x = random_rows(most * n_in, 5);
             const auto all = products(w, x.data(), most);
