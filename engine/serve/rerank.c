@@ -159,7 +159,7 @@ static weir_status render_pair(
 
 static bool holds(const weir_buffer *text, const char *word)
 {
-    return memmem(text->data, text->size, word, strlen(word)) != NULL;
+    return text->data != NULL && memmem(text->data, text->size, word, strlen(word)) != NULL;
 }
 
 /* Most templates leave out messages of roles that they do not know: all documents would have the
