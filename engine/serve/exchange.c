@@ -241,9 +241,7 @@ void weir_reply_text(weir_exchange *x, const char *content_type, const void *tex
 /* In the form of the API that the path belongs to. */
 static weir_status write_error(weir_buffer *out, const weir_exchange *x)
 {
-    static const char ollama[] = "/api/";
-    if (strncmp(x->path, ollama, sizeof ollama - 1) == 0)
-        return weir_ollama_error_write(out, &x->error);
+    if (weir_ollama_has_path(x->path)) return weir_ollama_error_write(out, &x->error);
     if (weir_anthropic_has_path(x->path)) return weir_anthropic_error_write(out, &x->error, x->id);
     return weir_api_error_write(out, &x->error);
 }

@@ -165,8 +165,8 @@ typedef struct weir_route {
     bool is_public, by_worker;
     void (*run)(weir_exchange *exchange); /* ends with weir_reply_* or a running generation */
     /* For /openapi.json; NULL: none. The schema of the body (openapi.c), names of parameters of the
-     * query, and the type of the reply, if it is not JSON. */
-    const char *summary, *request, *query, *produces;
+     * query, and the types of the reply, if it is not JSON, and of a stream. */
+    const char *summary, *request, *query, *produces, *streams;
 } weir_route;
 const weir_route *weir_routes(size_t *count);
 /* Finds a route. Returns NULL if the path is unknown, or if the method does not fit; then *allow

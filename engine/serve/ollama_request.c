@@ -31,6 +31,12 @@ weir_status weir_ollama_model_read(
     return WEIR_OK;
 }
 
+bool weir_ollama_has_path(const char *path)
+{
+    static const char api[] = "/api/";
+    return strncmp(path, api, sizeof api - 1) == 0;
+}
+
 weir_status weir_ollama_error_write(weir_buffer *out, const weir_api_error *error)
 {
     weir_json_out json = { .buffer = out };

@@ -37,6 +37,8 @@ WEIR_MUST_CHECK weir_status weir_ollama_model_read(
     char out[WEIR_OLLAMA_MODEL], const json_t *root, const char *key,
     const weir_request_limits *limits, weir_api_error *error
 );
+/* True for the paths of Ollama's API, of which all errors have its form. */
+bool weir_ollama_has_path(const char *path);
 /* Writes {"error": "..."}. */
 WEIR_MUST_CHECK weir_status weir_ollama_error_write(weir_buffer *out, const weir_api_error *error);
 /* weir_api.name_error */

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/serve/anthropic_error.h"
 #include "engine/serve/internal.h"
+#include "engine/serve/ollama_request.h"
 
 /* Schemas of values that have members, as the members of an object. */
 static const unsigned char forms[] = {
@@ -282,20 +284,6 @@ static void write_request_body(weir_json_out *json, const weir_route *route)
     weir_json_close(json, '}');
 }
 
-static bool starts_with(const char *text, const char *begin)
-{
-    return strncmp(text, begin, strlen(begin)) == 0;
-}
-
-static bool may_stream(const weir_route *route)
-{
-    for (size_t i = 0; i < N_REQUESTS && route->request != NULL; i++)
-        if (strcmp(requests[i].name, route->request) == 0)
-            return weir_field_is_read("stream", requests[i].body) &&
-                   strstr(route->path, "tokens") == NULL && strstr(route->path, "templ") == NULL;
-    return false;
-}
-
 static void write_any(weir_json_out *json, const char *type)
 {
     open_content(json, type);
@@ -306,8 +294,8 @@ static void write_any(weir_json_out *json, const char *type)
 
 static const char *error_of(const weir_route *route)
 {
-    if (starts_with(route->path, "/api/")) return "OllamaError";
-    return starts_with(route->path, "/v1/messages") ? "AnthropicError" : "Error";
+    if (weir_ollama_has_path(route->path)) return "OllamaError";
+    return weir_anthropic_has_path(route->path) ? "AnthropicError" : "Error";
 }
 
 static void write_replies(weir_json_out *json, const weir_route *route)
@@ -317,10 +305,7 @@ static void write_replies(weir_json_out *json, const weir_route *route)
     weir_json_put_string(json, "description", "The answer");
     open_member(json, "content", '{');
     write_any(json, route->produces != NULL ? route->produces : "application/json");
-    if (may_stream(route))
-        write_any(
-            json, starts_with(route->path, "/api/") ? "application/x-ndjson" : "text/event-stream"
-        );
+    if (route->streams != NULL) write_any(json, route->streams);
     weir_json_close(json, '}');
     weir_json_close(json, '}');
     open_member(json, "default", '{');
