@@ -7,8 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernels/cuda/weight.h"
-#include "tests/unit/matmul/fixture.h"
+#include "tests/emulated/cuda_weight.h"
 
 extern "C" const weir_kernel weir_kernel_cuda_matmul;
 
@@ -18,23 +17,6 @@ namespace {
 const weir_dtype kKept[] = { WEIR_F32,  WEIR_BF16, WEIR_F16,  WEIR_Q8_0,   WEIR_Q4_0,
                              WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL, WEIR_IQ4_XS,
                              WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K,   WEIR_Q6_K };
-
-struct CudaWeight {
-    Memory memory;
-    weir_weight weight = {};
-    // The first n_out rows of a file, which has as many or n_file.
-    CudaWeight(weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t n_file = 0)
-    {
-        const auto file = random_file(dtype, std::max(n_out, n_file) * n_in, 1);
-        weight.n_out = n_out, weight.n_in = n_in, weight.dtype = dtype,
-        weight.layout = WEIR_LAYOUT_CUDA;
-        if (!weir_cuda_weight_bytes(&weight.bytes, dtype, n_out, n_in)) std::abort();
-        memory = aligned_memory(weight.bytes);
-        weight.data = memory.get();
-        if (weir_cuda_pack_rows(memory.get(), dtype, file.data(), dtype, n_in, 0, n_out) != WEIR_OK)
-            std::abort();
-    }
-};
 
 std::vector<float> products(const CudaWeight &w, const float *x, int64_t n_rows)
 {

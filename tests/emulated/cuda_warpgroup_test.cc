@@ -4,29 +4,12 @@
 
 #include <cmath>
 
-#include "kernels/cuda/weight.h"
-#include "tests/unit/matmul/fixture.h"
+#include "tests/emulated/cuda_weight.h"
 
 extern "C" const weir_kernel weir_kernel_cuda_matmul, weir_kernel_cuda_matmul_warpgroup;
 
 namespace weir_test {
 namespace {
-
-struct CudaWeight {
-    Memory memory;
-    weir_weight weight = {};
-    CudaWeight(weir_dtype dtype, int64_t n_out, int64_t n_in, uint32_t seed = 1)
-    {
-        const auto file = random_file(dtype, n_out * n_in, seed);
-        weight.n_out = n_out, weight.n_in = n_in, weight.dtype = dtype,
-        weight.layout = WEIR_LAYOUT_CUDA;
-        if (!weir_cuda_weight_bytes(&weight.bytes, dtype, n_out, n_in)) std::abort();
-        memory = aligned_memory(weight.bytes);
-        weight.data = memory.get();
-        if (weir_cuda_pack_rows(memory.get(), dtype, file.data(), dtype, n_in, 0, n_out) != WEIR_OK)
-            std::abort();
-    }
-};
 
 void expect_same_words(const std::vector<float> &a, const std::vector<float> &b)
 {
@@ -77,9 +60,9 @@ TEST(CudaWarpgroup, OutputsOfACall)
 {
     const int64_t n_in = 300, n_rows = 70, widths[] = { 130, 7, 200 }, strides[] = { 130, 9, 203 };
     for (const weir_dtype dtype : { WEIR_BF16, WEIR_F16 }) {
-        const CudaWeight w[] = { { dtype, widths[0], n_in, 1 },
-                                 { dtype, widths[1], n_in, 2 },
-                                 { dtype, widths[2], n_in, 3 } };
+        const CudaWeight w[] = { { dtype, widths[0], n_in, 0, 1 },
+                                 { dtype, widths[1], n_in, 0, 2 },
+                                 { dtype, widths[2], n_in, 0, 3 } };
         const auto x = random_rows(n_rows * n_in, 5);
         const std::vector<float> bias(200, 0.25f);
         const auto products = [&](const weir_kernel &kernel) {
