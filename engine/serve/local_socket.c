@@ -57,7 +57,7 @@ weir_status weir_local_socket_open(
     if (lstat(path, &info) != 0) return fail(error, path, "no access");
     *made = (weir_local_socket){ .device = info.st_dev, .inode = info.st_ino };
     memcpy(made->path, address.sun_path, sizeof address.sun_path);
-    /* Nobody can connect before listen. */
+    /* No client can connect before listen. */
     if (is_private && chmod(path, S_IRUSR | S_IWUSR) != 0)
         return fail(error, path, "cannot make it private");
     return listen(fd, 1024) == 0 ? WEIR_OK : fail(error, path, "cannot listen");

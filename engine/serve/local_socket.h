@@ -19,7 +19,7 @@ typedef struct weir_local_socket {
 } weir_local_socket;
 
 /* Listens there; the caller closes *out, and before it removes *made, also on failure if they were
- * set. A socket on which nobody listens any more is replaced. `is_private`: only the user of the
+ * set. A socket without a listener is replaced. `is_private`: only the user of the
  * process may connect.
  * errors : EIO: it is in use, or another file; ECONFIG: the path is too long */
 WEIR_MUST_CHECK weir_status weir_local_socket_open(

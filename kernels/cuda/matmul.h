@@ -107,7 +107,7 @@ inline int64_t slice_steps_of(int64_t steps)
     return (least + kSliceSteps - 1) / kSliceSteps * kSliceSteps;
 }
 
-/* Few rows (matmul_stream.h): at most so many blocks, each kWarps runs of units; a panel that runs
+/* Few rows (matmul_stream.h): at most kMostBlocks blocks of kWarps runs of units; a panel that runs
  * divide is a joint. Tiles are multiplied in launches of 1, 2 or 4. */
 constexpr int64_t kMostBlocks = 160, kMostJoints = kMostBlocks * kWarps, kMostFewRows = 128;
 constexpr int64_t kRun = 8; /* of products by warpgroups: 64 rows lie together */

@@ -32,7 +32,7 @@ class LocalSocket : public Server {
         o.host = path_.c_str();
         return o;
     }
-    /* The reply to GET /health; "": nobody answers. */
+    /* The reply to GET /health; "": none. */
     std::string health() const
     {
         struct sockaddr_un address = {};
