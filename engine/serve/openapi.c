@@ -1,5 +1,6 @@
-/* engine/serve/openapi.c - the document of /openapi.json. What fields may hold comes from their
- * table; only the inside of objects and arrays is described by hand (openapi_schemas.json). */
+/* engine/serve/openapi.c - the document of /openapi.json. What fields may hold and what they mean
+ * comes from their tables; only the inside of objects and arrays is described by hand
+ * (openapi_schemas.json). */
 #include "engine/serve/openapi.h"
 
 #include <ctype.h>
@@ -142,23 +143,34 @@ static void write_default(weir_json_out *json, const weir_field_row *row)
 /* Of an unsupported field: null, and false where that means the same. */
 static void write_off(weir_json_out *json, const weir_field_row *row)
 {
-    weir_json_put_string(json, "description", "Not supported");
     open_member(json, "enum", '[');
     weir_json_null(json);
     if (row->type == WEIR_FIELD_BOOL) weir_json_bool(json, false);
     weir_json_close(json, ']');
 }
 
-static void write_field(weir_json_out *json, const weir_field_row *row, bool is_needed)
+static const char *description_of(const weir_field_row *row, unsigned body)
+{
+    switch (row->use) {
+    case WEIR_FIELD_READ: return weir_field_meaning(row->key, body);
+    case WEIR_FIELD_IGNORED: return "Has no effect";
+    case WEIR_FIELD_OFF: return "Only values without an effect";
+    case WEIR_FIELD_UNSUPPORTED: return "Not supported";
+    }
+    return NULL;
+}
+
+static void write_field(
+    weir_json_out *json, const weir_field_row *row, unsigned body, bool is_needed
+)
 {
     open_member(json, row->key, '{');
+    const char *const description = description_of(row, body);
+    if (description != NULL) weir_json_put_string(json, "description", description);
     if (row->use == WEIR_FIELD_UNSUPPORTED)
         write_off(json, row);
     else
         write_values(json, row, is_needed);
-    if (row->use == WEIR_FIELD_IGNORED) weir_json_put_string(json, "description", "Has no effect");
-    if (row->use == WEIR_FIELD_OFF)
-        weir_json_put_string(json, "description", "Only values without an effect");
     write_default(json, row);
     weir_json_close(json, '}');
 }
@@ -200,7 +212,7 @@ static void write_request(weir_json_out *json, size_t index)
     open_member(json, "properties", '{');
     for (size_t i = 0; i < n_rows; i++)
         if (rows[i].bodies & requests[index].body)
-            write_field(json, &rows[i], is_needed(&rows[i], index));
+            write_field(json, &rows[i], requests[index].body, is_needed(&rows[i], index));
     weir_json_close(json, '}');
     write_others(json, index);
     weir_json_close(json, '}');

@@ -74,6 +74,9 @@ typedef struct weir_field_row {
 
 /* The whole table (field_rows.c). A field may have several rows, for different bodies. */
 const weir_field_row *weir_field_rows(size_t *count);
+/* What a field that is read means in one of these bodies, for people (field_meanings.c); NULL: no
+ * such field. */
+const char *weir_field_meaning(const char *key, unsigned bodies);
 bool weir_field_has_range(const weir_field_row *row); /* of a number */
 
 enum { WEIR_UNKNOWN_NAMED = 8, WEIR_WARNING_BYTES = 256 };

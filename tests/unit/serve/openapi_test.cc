@@ -194,6 +194,36 @@ TEST(OpenApi, DefaultsAreOfTheirTypes)
     }
 }
 
+TEST(OpenApi, EveryFieldSaysWhatItMeansInOneLine)
+{
+    const Json root = document();
+    size_t n_rows = 0;
+    const weir_field_row *const rows = weir_field_rows(&n_rows);
+    for (const auto &[name, body] : bodies) {
+        const char *key;
+        json_t *schema;
+        json_object_foreach(
+            (json_t *)at(schemas(root), { name.c_str(), "properties" }), key, schema
+        )
+        {
+            const char *const text = json_string_value(json_object_get(schema, "description"));
+            ASSERT_NE(nullptr, text) << name << ": " << key;
+            const std::string words = text;
+            EXPECT_TRUE(std::regex_match(words, std::regex("[ -{}~]{4,100}"))) << key;
+            EXPECT_NE(' ', words.back()) << key;
+            EXPECT_TRUE(words.back() != '.' || words.find("...") != std::string::npos) << key;
+        }
+    }
+    EXPECT_EQ(nullptr, weir_field_meaning("nonsense", ~0u));
+    for (size_t i = 0; i < n_rows; i++) {
+        if (rows[i].use == WEIR_FIELD_READ) continue;
+        bool is_read = false;
+        for (size_t j = 0; j < n_rows; j++)
+            is_read |= rows[j].use == WEIR_FIELD_READ && strcmp(rows[i].key, rows[j].key) == 0;
+        if (!is_read) EXPECT_EQ(nullptr, weir_field_meaning(rows[i].key, ~0u)) << rows[i].key;
+    }
+}
+
 /* Where the document allows no other members, the code takes none. */
 TEST(OpenApi, OtherMembersAreRefusedWhereItSaysSo)
 {
