@@ -13,6 +13,7 @@
 #include "engine/base/log.h"
 #include "engine/cli/api_keys.h"
 #include "engine/cli/explain.h"
+#include "engine/cli/notify.h"
 #include "engine/cli/open.h"
 #include "engine/cli/process.h"
 #include "engine/cli/sandbox.h"
@@ -169,6 +170,23 @@ static weir_status enter_sandbox(
     return WEIR_OK;
 }
 
+/* A server whose manager cannot be told serves all the same. */
+static int open_manager(void)
+{
+    weir_error error = { 0 };
+    int fd;
+    if (weir_notify_open(&fd, getenv("NOTIFY_SOCKET"), &error) != WEIR_OK)
+        weir_log(WEIR_LOG_WARNING, "%s", error.text);
+    return fd;
+}
+
+static void tell_manager(int fd, const char *state)
+{
+    weir_error error = { 0 };
+    if (weir_notify_send(fd, state, &error) != WEIR_OK)
+        weir_log(WEIR_LOG_WARNING, "%s", error.text);
+}
+
 static int serve(weir_server *server, weir_engine *engine, const weir_config *config)
 {
     weir_error error = { 0 };
@@ -179,11 +197,17 @@ static int serve(weir_server *server, weir_engine *engine, const weir_config *co
             WEIR_LOG_INFO, "%d conversations were restored from %s", (int)n_restored,
             config->sessions.dir
         );
+    const int manager = open_manager(); /* the sandbox forbids connections */
     if (status == WEIR_OK) status = enter_sandbox(engine, config, &error);
     if (status == WEIR_OK) status = weir_server_start(server, &error);
-    if (status != WEIR_OK) return weir_fail(status, &error);
+    if (status != WEIR_OK) {
+        weir_notify_close(manager);
+        return weir_fail(status, &error);
+    }
     announce(config, engine, weir_server_port(server));
+    tell_manager(manager, "READY=1\nSTATUS=listening");
     const int number = wait_for_signal();
+    tell_manager(manager, "STOPPING=1\nSTATUS=running answers finish, then sessions are saved");
     weir_log(
         WEIR_LOG_INFO, "%s: running answers have %lld ms to finish; a second signal ends at once",
         strsignal(number), (long long)config->server.drain_timeout_ms
@@ -196,6 +220,7 @@ static int serve(weir_server *server, weir_engine *engine, const weir_config *co
         weir_log(
             WEIR_LOG_INFO, "%d conversations were saved in %s", (int)n_saved, config->sessions.dir
         );
+    weir_notify_close(manager);
     return WEIR_EXIT_OK;
 }
 

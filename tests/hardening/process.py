@@ -1,9 +1,10 @@
-"""A server with API keys, and one that outlives its terminal.
+"""A server with API keys, one that outlives its terminal, one that a service manager started.
 
     process.py PROGRAM        one line for each failure, "N passed, N failed" at the end
 """
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -49,6 +50,8 @@ def keys_on_the_command_line(server, tell):
 def key_in_the_environment(server, tell):
     pid = server.process.pid
     tell(server.started(), "does not start with WEIR_API_KEY")
+    said = server.said("NOTIFY_SOCKET")
+    tell("NOTIFY_SOCKET /no/manager cannot be reached" in said, f"no service manager: {said}")
     tell(server.call("GET", "/v1/models") is None, "answers without the key of WEIR_API_KEY")
     warns = b"list of processes" in read(server.log)
     tell(not warns, "a warning of a key that is not on the command line")
@@ -73,11 +76,36 @@ def hangup_is_ignored(server, tell):
     tell(server.stop() == 0, "did not end with 0")
 
 
+def told(manager, seconds):
+    """The lines of the next datagram."""
+    manager.settimeout(seconds)
+    try:
+        return manager.recv(4096).decode().split("\n")
+    except TimeoutError:
+        return []
+
+
+def service_manager(server, tell):
+    """The sandbox, which forbids connections, is entered before the first datagram is sent."""
+    tell("READY=1" in told(MANAGER, 30), "does not say READY=1 within 30 s")
+    tell(server.call("GET", "/health") is not None, "was not ready when it said so")
+    server.process.terminate()
+    tell("STOPPING=1" in told(MANAGER, 10), "does not say STOPPING=1")
+    tell(ended(server, 30) == 0, "did not end with 0 under a service manager")
+
+
+# An abstract socket, as systemd's of a container.
+MANAGER = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+MANAGER.bind(f"\0weir-hardening-{os.getpid()}")
+NOTIFY = f"@weir-hardening-{os.getpid()}"
+
 CASES = [
     (keys_on_the_command_line, ["--api-key", "sk-old", "--set", f'server.api_key="{KEY}"'], {}),
-    (key_in_the_environment, [], {"env": {**os.environ, "WEIR_API_KEY": KEY}}),
+    (key_in_the_environment, [],
+     {"env": {**os.environ, "WEIR_API_KEY": KEY, "NOTIFY_SOCKET": "/no/manager"}}),
     (no_key, [], {}),
     (hangup_is_ignored, [], {"preexec_fn": ignore_hangup}),
+    (service_manager, [], {"env": {**os.environ, "NOTIFY_SOCKET": NOTIFY}}),
 ]
 
 
