@@ -29,6 +29,9 @@ V2 = {"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"}
 V3 = V2 | {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
 V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 GIVEN = ("sanitized", "slow")
+# Programs that tests under Bazel use where they are installed; its tests have this PATH.
+PROGRAMS = ("fish", "groff", "helm", "mandoc", "systemd-analyze", "zsh")
+PROGRAMS_PATH = "/usr/bin:/bin"
 SKIPPED = re.compile(r"^skipped(?:\s+(\S+?))?:?\s+(.*\S)\s*$")
 
 
@@ -72,6 +75,8 @@ def conditions(flags, given):
         "no-chromium": shutil.which("chromium") is None,
         "no-cgroup": not has_memory_cgroup(),
     }
+    here.update(("no-" + name, shutil.which(name, path=PROGRAMS_PATH) is None)
+                for name in PROGRAMS)
     here.update((name, name in given) for name in GIVEN)
     here["not-slow"] = "slow" not in given
     return here

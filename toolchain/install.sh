@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the library, its header and weir.pc, the programs, and what they need when they run.
+# Installs the library, its header and weir.pc, the programs and what they need when they run,
+# manual pages and completions.
 #
 #   [DESTDIR=ROOT] bazel run //:install -- --prefix DIR [--libdir NAME]
 #
@@ -18,7 +19,7 @@ while [ $# -gt 0 ]; do
         --prefix=*) prefix=${1#*=}; shift ;;
         --libdir) libdir=$2; shift 2 ;;
         --libdir=*) libdir=${1#*=}; shift ;;
-        -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
         *) die "unknown argument \"$1\"; see --help" ;;
     esac
 done
@@ -56,6 +57,15 @@ install -m 755 engine/cli/weir engine/cli/serve "$to/bin/"
 install -m 644 configs/*.toml "$to/share/weir/configs/"
 install -m 644 models/weir-demo/* "$to/share/weir/models/weir-demo/"
 install -m 644 LICENSE "$to/share/doc/weir/LICENSE"
+
+share=$to/share manual=tools/manual/pages
+install -d "$share/man/man1" "$share/man/man5" "$share/bash-completion/completions" \
+    "$share/zsh/site-functions" "$share/fish/vendor_completions.d"
+install -m 644 $manual/man/man1/* "$share/man/man1/"
+install -m 644 $manual/man/man5/* "$share/man/man5/"
+install -m 644 $manual/bash/weir "$share/bash-completion/completions/weir"
+install -m 644 $manual/zsh/_weir "$share/zsh/site-functions/_weir"
+install -m 644 $manual/fish/weir.fish "$share/fish/vendor_completions.d/weir.fish"
 cat >"$to/$libdir/pkgconfig/weir.pc" <<END
 prefix=$prefix
 libdir=\${prefix}/$libdir

@@ -1,4 +1,4 @@
-/* engine/cli/options_internal.h - shared by parsing and help. */
+/* engine/cli/options_internal.h - shared by parsing, help and the manual (tools/manual). */
 #pragma once
 #include "engine/cli/options.h"
 

@@ -70,12 +70,20 @@ destdir() {
     [ -f "$root/include/weir.h" ] && [ -x "$root/bin/serve" ] && [ ! -e "$root/lib/libweir.so" ] &&
         grep -x 'prefix=/usr' "$root/lib/x86_64-linux-gnu/pkgconfig/weir.pc"
 }
+read_pages() {
+    [ -f "$prefix/share/man/man5/weir.toml.5" ] &&
+        [ -f "$prefix/share/zsh/site-functions/_weir" ] &&
+        [ -f "$prefix/share/fish/vendor_completions.d/weir.fish" ] &&
+        grep -q '^complete .* weir$' "$prefix/share/bash-completion/completions/weir" &&
+        [ "$(find "$prefix/share/man/man1" -name 'weir*.1' -type f | wc -l)" -gt 30 ]
+}
 check "the library exports the functions of the header" same_symbols
 check "every symbol has the version WEIR_0" versioned
 check "soname and links" soname
 check "no executable stack, relocations are read-only" hardened
 check "weir.pc has the version of the programs" pc_version
 check "DESTDIR goes in front, weir.pc does not name it" destdir
+check "manual pages and completions" read_pages
 mkdir "$work/empty"
 elsewhere() { (cd "$work/empty" && "$@"); }
 check "weir finds its model" elsewhere "$prefix/bin/weir" generate Once --max-tokens 3
