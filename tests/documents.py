@@ -27,7 +27,7 @@ NAME = re.compile(r"[\w.+-]+\.(bzl|c|cc|cu|h|html|inc|js|map|md|nix|py|sh|toml|t
 CAPITALS = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2,}(?![a-z0-9])")
 QUOTED = re.compile(r"`([^`\s]+)`|\]\(([^)#\s]+)")
 TOPS = ("bindings", "configs", "docs", "engine", "examples", "include", "kernels", "models", "nix",
-        "offload", "tests", "third_party", "toolchain", "tools")
+        "offload", "packaging", "tests", "third_party", "toolchain", "tools")
 PLAIN = re.compile(r"(?<![\w./:$-])((?:%s)/[\w./+-]*[\w/])" % "|".join(TOPS))
 CITED = re.compile(r"(?<![\w./-])(docs/[\w./+-]*\w)")
 

@@ -84,6 +84,11 @@ check "no executable stack, relocations are read-only" hardened
 check "weir.pc has the version of the programs" pc_version
 check "DESTDIR goes in front, weir.pc does not name it" destdir
 check "manual pages and completions" read_pages
+unit() {
+    grep -x "ExecStart=$prefix/bin/weir serve .*" "$prefix/lib/systemd/system/weir.service" &&
+        [ -f "$prefix/share/doc/weir/weir.toml" ]
+}
+check "the systemd unit starts the installed program" unit
 mkdir "$work/empty"
 elsewhere() { (cd "$work/empty" && "$@"); }
 check "weir finds its model" elsewhere "$prefix/bin/weir" generate Once --max-tokens 3
