@@ -1,8 +1,10 @@
 # The build with the tools of a Debian host, offline: nix-build nix/default.nix gives the bits of
 # `bazel build --config=cpu`. The tools are not Nix inputs, so name them:
 #     --argstr toolchainId "$(dpkg-query -W clang-19 libomp-19-dev libdnnl-dev | sha256sum)"
+# With `--arg image true` also weir.oci.tar, the container image of //packaging:image.
 # On other systems use the flake, which takes its tools from nixpkgs.
 { config ? "cpu"
+, image ? false
 , toolchainId ? "unset"
 , src ? builtins.path {
     path = ../.;
@@ -15,7 +17,7 @@ derivation {
   name = "weir-${config}";
   system = builtins.currentSystem;
   builder = "/bin/bash";
-  inherit config src toolchainId;
+  inherit config src toolchainId image;
   PATH = "/usr/local/cuda/bin:/usr/bin:/bin";
   LANG = "C.UTF-8";
   SOURCE_DATE_EPOCH = "1";
@@ -32,6 +34,11 @@ derivation {
     if [ "$config" = gpu ]; then
       bazel --batch --output_user_root="$NIX_BUILD_TOP/bazel" build --config=gpu //offload:weir_gpu
       cp -L .bazel/bin/offload/libweir_gpu.so "$out/lib/"
+    fi
+    if [ "$image" = 1 ]; then
+      bazel --batch --output_user_root="$NIX_BUILD_TOP/bazel" build --config="$config" \
+        //packaging:image
+      cp -L .bazel/bin/packaging/weir.oci.tar "$out/"
     fi
     cp -r configs "$out/share/weir/"
     cp -r models/weir-demo "$out/share/weir/models/"

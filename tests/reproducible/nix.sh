@@ -57,7 +57,7 @@ start=$SECONDS
 identity=$(dpkg-query -W clang-19 libomp-19-dev libdnnl-dev 2>/dev/null | sha256sum | cut -c1-16)
 if ! result=$(nix-build nix/default.nix --no-out-link \
     --option sandbox false --option substitute false \
-    --argstr toolchainId "$identity" 2>"$work/nix.log"); then
+    --arg image true --argstr toolchainId "$identity" 2>"$work/nix.log"); then
     bad "nix-build"
     tail -n 40 "$work/nix.log"
     exit 1
@@ -70,6 +70,11 @@ for program in serve weir; do
         bad "$program of Nix differs from that of Bazel"
     fi
 done
+if cmp -s "$result/weir.oci.tar" .bazel/bin/packaging/weir.oci.tar; then
+    ok "the image of Nix is that of Bazel"
+else
+    bad "the image of Nix differs from that of Bazel"
+fi
 # The installed program finds its configurations.
 if (cd / && "$result/bin/serve" --plan >/dev/null 2>"$work/plan.log"); then
     ok "the installed serve plans the demo model"

@@ -7,10 +7,10 @@
 #   tests/reproducible/run.sh [--long] [--cache DIR] [TARGET...]
 #
 # TARGET: //engine:serve //engine:weir. Of the levels of kernels, which are one source, only v2 is
-# optimised, in both checkouts. --long: the programs as they are released, also //offload:weir_gpu,
-# where a CUDA toolkit is, and Nix builds the same programs. --cache: what clean checkouts built,
-# and nothing else did; what has the same inputs and flags is not built in one again. WEIR_SANDBOX:
-# a folder on tmpfs in which the clean checkout's actions run, for speed.
+# optimised, in both checkouts. --long: the programs as they are released, the container image, also
+# //offload:weir_gpu, where a CUDA toolkit is, and Nix builds the same programs and image. --cache:
+# what clean checkouts built, and nothing else did; what has the same inputs and flags is not built
+# in one again. WEIR_SANDBOX: a folder on tmpfs for the actions of the clean checkout, for speed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
@@ -45,7 +45,8 @@ trap 'exit 130' INT TERM
 
 targets=("$@")
 [ $# -gt 0 ] || targets=(//engine:serve //engine:weir)
-gpu=0
+image=0 gpu=0
+[ "$NIX_BUILDS" = 0 ] || [ $# -gt 0 ] || image=1
 [ "$NIX_BUILDS" = 0 ] || [ $# -gt 0 ] || [ ! -x /usr/local/cuda/bin/nvcc ] || gpu=1
 
 # In the clean checkout no configuration but its own and Debian's: a disk cache in somebody's
@@ -64,6 +65,10 @@ build() {
         bad "build $2"
         tail -n 40 "$work/log"
     }
+    [ "$image" = 0 ] || "$1" build --config=cpu "${@:3}" //packaging:image >"$work/log" || {
+        bad "image $2"
+        tail -n 40 "$work/log"
+    }
     [ "$gpu" = 0 ] || "$1" build --config=gpu "${@:3}" //offload:weir_gpu >"$work/log" || {
         bad "GPU build $2"
         tail -n 40 "$work/log"
@@ -77,6 +82,7 @@ sums() {
     local names=() target
     for target in "${targets[@]}"; do names+=(-o -name "${target##*:}"); done
     [ "$gpu" = 0 ] || names+=(-o -name libweir_gpu.so)
+    [ "$image" = 0 ] || names+=(-o -name weir.oci.tar)
     (cd -P "$1/.bazel/bin" &&
         find . -name '*.runfiles' -prune -o -type f \( "${names[@]:1}" \) -print0 |
         sort -z | xargs -0 -r sha256sum)
