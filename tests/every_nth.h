@@ -8,18 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/sanitizer.h"
+
 namespace weir_test {
 
 /* By how much a loop goes on: 1, or n with a sanitizer. */
 inline int every_nth(int n)
 {
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-    const bool is_sanitized = true;
-#else
-    const bool is_sanitized = false;
-#endif
     const char *const cases = std::getenv("WEIR_CASES");
-    return (cases == nullptr ? is_sanitized : cases == std::string("part")) ? n : 1;
+    return (cases == nullptr ? has_sanitizer() : cases == std::string("part")) ? n : 1;
 }
 
 /* The first, and every n-th after it with a sanitizer. */

@@ -6,13 +6,28 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 load("//toolchain:layers.bzl", "check_layers")
 load("//toolchain:weir.bzl", "WARNINGS")
 
-# Exact IEEE semantics stay, but for errno and contraction into fused multiply-adds. Sanitizers see
-# what -O3 does as well after -O1, in half the time to compile.
+# Like build:asan in .bazelrc, before the options of a level.
+_ADDRESS_SANITIZER = [
+    "-UNDEBUG",
+    "-gline-tables-only",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize=function",
+    "-fno-sanitize-recover=undefined",
+]
+
+# Sanitizers see what -O3 does as well after -O1, in half the time to compile.
 OPTIMISED = select({
+    "//:sanitized_addresses": _ADDRESS_SANITIZER + ["-O1"],
     "//:sanitized": ["-O1"],
     "//conditions:default": ["-O3"],
 })
+
+# Exact IEEE semantics stay, but for errno and contraction into fused multiply-adds.
 KERNEL_COPTS = ["-fno-math-errno", "-ffp-contract=fast", "-Wno-pass-failed"] + OPTIMISED
+
+# Lanes of a device that is this CPU wait for each other most of the time, and clang takes 1 s for
+# attention instead of 33, for the offload image of it 2 instead of 71.
+LANES_COPTS = KERNEL_COPTS + ["-O0"]
 
 # Kernels see arrays that were checked before. Their large arrays on the stack are written before
 # they are read, in the innermost loops.
@@ -34,15 +49,11 @@ ISA_COPTS = {
 # undefined behaviour in v3 (see build:asan in .bazelrc). The others run little, so they are not
 # optimised: clang takes a tenth of the time.
 _NOT = ["-fno-sanitize=all", "-O0"]
-
-# With --config=one_level, whose programs are compared and not run, v2 alone is optimised.
-_FAST = ["-O0"]
 _NOT_V2 = select({"//:sanitized": _NOT, "//conditions:default": []})
 _NOT_AVX512 = select({
     "//:sanitized_avx512": ["-fno-sanitize=undefined"],
     "//:sanitized_all": ["-fno-sanitize=undefined"],
     "//:sanitized": _NOT,
-    "//:one_level": _FAST,
     "//conditions:default": [],
 })
 _ADDRESSES = select({
@@ -53,20 +64,17 @@ _ADDRESSES = select({
 _LIKE_V3 = select({
     "//:sanitized_avx512": _NOT,
     "//:sanitized": ["-fno-sanitize=undefined"],
-    "//:one_level": _FAST,
     "//conditions:default": [],
 })
 
 # Threads divide the work of all levels alike: races are looked for in one.
 _V3_ALONE = select({
     "//:threads_avx512": _NOT,
-    "//:one_level": _FAST,
     "//conditions:default": [],
 })
 _NOT_V3 = select({
     "//:threads_avx512": _NOT,
     "//:sanitized_avx512": ["-fno-sanitize=address"],
-    "//:one_level": _FAST,
     "//conditions:default": [],
 })
 NOT_SANITIZED = {
@@ -137,7 +145,7 @@ def omp_emulated_kernels(
         srcs = srcs,
         hdrs = hdrs,
         textual_hdrs = textual_hdrs,
-        copts = WARNINGS + KERNEL_COPTS + NOT_HARDENED + [
+        copts = WARNINGS + LANES_COPTS + NOT_HARDENED + [
             "-march=x86-64-v2",
             "-DWEIR_ISA=emulated",
             "-DWEIR_EMULATE_LANES=%d" % lanes,
@@ -166,7 +174,7 @@ def omp_offload_kernels(
         srcs = srcs,
         hdrs = hdrs,
         textual_hdrs = textual_hdrs,
-        copts = WARNINGS + KERNEL_COPTS + NOT_HARDENED + OFFLOAD_X86 + [
+        copts = WARNINGS + LANES_COPTS + NOT_HARDENED + OFFLOAD_X86 + [
             "-DWEIR_ISA=offload",
             "-DWEIR_EMULATE_LANES=%d" % lanes,
         ] + copts,

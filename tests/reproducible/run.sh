@@ -6,19 +6,20 @@
 #
 #   tests/reproducible/run.sh [--long] [--cache DIR] [TARGET...]
 #
-# TARGET: //engine:serve //engine:weir. Of the levels of kernels, which are one source, only v2 is
-# optimised, in both checkouts. --long: the programs as they are released, the container image, also
-# //offload:weir_gpu, where a CUDA toolkit is, and Nix builds the same programs and image. --cache:
-# what clean checkouts built, and nothing else did; what has the same inputs and flags is not built
-# in one again. WEIR_SANDBOX: a folder on tmpfs for the actions of the clean checkout, for speed.
+# TARGET: //engine:serve //engine:weir. Both checkouts compile without optimisation, which has no
+# part in what could differ: names of folders, times, the order of files. --long: the programs as
+# they are released, the container image, also //offload:weir_gpu, where a CUDA toolkit is, and Nix
+# builds the same programs and image. --cache: what clean checkouts built, and nothing else did;
+# what has the same inputs and flags is not built in one again. WEIR_SANDBOX: a folder on tmpfs for
+# the actions of the clean checkout, for speed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 export NIX_BUILDS=0
-levels=(--config=one_level) options=()
+mode=(--config=unoptimised) options=()
 while :; do
     case ${1:-} in
-    --long) NIX_BUILDS=1 levels=(); shift ;;
+    --long) NIX_BUILDS=1 mode=(); shift ;;
     --cache) options=("--disk_cache=$2"); shift 2 ;;
     -*) echo "reproducible: unknown option $1" >&2; exit 2 ;;
     *) break ;;
@@ -61,7 +62,7 @@ in_clean() {
 # build RUN NAME [OPTION...]: all programs, with the function that runs Bazel in a checkout.
 build() {
     local start=$SECONDS
-    "$1" build --config=cpu "${levels[@]}" "${@:3}" "${targets[@]}" >"$work/log" || {
+    "$1" build --config=cpu "${mode[@]}" "${@:3}" "${targets[@]}" >"$work/log" || {
         bad "build $2"
         tail -n 40 "$work/log"
     }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tests/sanitizer.h"
 #include "tests/unit/kernels/coda_support.h"
 
 namespace weir_test {
@@ -178,12 +179,8 @@ Result try_all(std::vector<Background> backgrounds, bool is_compat, int n)
 int n_sequences()
 {
     const char *const n = getenv("WEIR_NEEDLE_TEXTS");
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-    if (n == nullptr) return 30;
-#endif
-#endif
-    return n != nullptr ? atoi(n) : 1000;
+    if (n != nullptr) return atoi(n);
+    return weir_test::has_sanitizer() ? 30 : 1000;
 }
 
 TEST(CodaNeedle, IsKeptInAllOf1000RandomSequencesOf32768Tokens)

@@ -6,6 +6,7 @@
 
 #include "engine/formats/tensor_directory.h"
 #include "tests/normal.h"
+#include "tests/sanitizer.h"
 
 #ifndef WEIR_TEST_ISAS
 #define WEIR_TEST_ISAS(X, op) X(op, v4) X(op, v3) X(op, v2)
@@ -17,19 +18,13 @@ WEIR_DECLARE_ALL(gated_delta_rule_chunk)
 
 namespace weir_test {
 
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
-
 static bool runs_here(const std::string &name)
 {
     __builtin_cpu_init();
     const std::string isa = name.substr(name.rfind('.') + 1);
     if (isa == "v4") return __builtin_cpu_supports("x86-64-v4");
     if (isa == "v3") return __builtin_cpu_supports("x86-64-v3");
-    return !kIsSanitized || !__builtin_cpu_supports("x86-64-v3");
+    return !has_sanitizer() || !__builtin_cpu_supports("x86-64-v3");
 }
 
 std::vector<const weir_kernel *> omp_rows(weir_op op)

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "offload/caps.h"
+#include "tests/sanitizer.h"
 #include "tests/unit/matmul/fixture.h"
 
 extern "C" const weir_kernel weir_kernel_x86_matmul_bf16_amx_emulated;
@@ -13,11 +14,8 @@ namespace weir_test {
 namespace {
 
 // libomp leaks teams that grow, so the address sanitizer sees few.
-#if __has_feature(address_sanitizer)
-constexpr int kThreads[] = { 1, 2, 3 };
-#else
-constexpr int kThreads[] = { 1, 2, 3, 7 };
-#endif
+const std::vector<int> kThreads =
+    has_address_sanitizer() ? std::vector<int>{ 1, 2, 3 } : std::vector<int>{ 1, 2, 3, 7 };
 
 const weir_kernel &emulated = weir_kernel_x86_matmul_bf16_amx_emulated;
 

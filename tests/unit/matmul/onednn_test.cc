@@ -9,6 +9,7 @@
 
 #include "kernels/onednn/weight.h"
 #include "offload/caps.h"
+#include "tests/sanitizer.h"
 #include "tests/unit/matmul/fixture.h"
 
 namespace weir_test {
@@ -220,11 +221,8 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
 TEST(OneDnn, AnyNumberOfThreads)
 {
     SKIP_WITHOUT_PACKED_KERNELS();
-#if __has_feature(address_sanitizer)
-    const std::vector<int> threads = { 1, 2, 3 };
-#else
-    const std::vector<int> threads = { 1, 2, 16, 64 };
-#endif
+    const std::vector<int> threads =
+        has_address_sanitizer() ? std::vector<int>{ 1, 2, 3 } : std::vector<int>{ 1, 2, 16, 64 };
     for (const weir_dtype dtype : packed_types()) {
         const int64_t n_in = 4096, n_out = 640, n_rows = 40;
         const auto x = random_rows(n_rows * n_in, 5);

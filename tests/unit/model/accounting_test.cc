@@ -16,12 +16,6 @@
 #include "offload/ledger.h"
 #include "tests/unit/model/support.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_OWN_ALLOCATOR 1
-#endif
-#endif
-
 namespace live {
 std::atomic<int64_t> bytes, most;
 void add(int64_t n)

@@ -16,12 +16,6 @@
 #include "engine/kv/tiers/residency.h"
 #include "tests/unit/model/coda.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_OWN_ALLOCATOR 1
-#endif
-#endif
-
 namespace guard {
 
 constexpr int max_events = 1 << 16, max_frames = 24;

@@ -15,17 +15,13 @@
 #include "engine/formats/tensor_directory.h"
 #include "engine/model/model.h"
 #include "offload/dispatch.h"
+#include "tests/sanitizer.h"
 
 namespace {
 
 /* The sanitizers take four times as long: they see every third file, and none with many tensors. */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-const char *const most = " --tensors 10000";
-const size_t step = 3;
-#else
-const char *const most = "";
-const size_t step = 1;
-#endif
+const char *const most = weir_test::has_sanitizer() ? " --tensors 10000" : "";
+const size_t step = weir_test::has_sanitizer() ? 3 : 1;
 
 namespace fs = std::filesystem;
 

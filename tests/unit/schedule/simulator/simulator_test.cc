@@ -9,15 +9,12 @@
 #include <ctime>
 
 #include "engine/base/log.h"
+#include "tests/sanitizer.h"
 #include "tests/unit/schedule/simulator/schedule.h"
 
 namespace {
 
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr int64_t kSchedules = 200;
-#else
-constexpr int64_t kSchedules = 2500;
-#endif
+const int64_t kSchedules = weir_test::has_sanitizer() ? 200 : 2500;
 
 int64_t from_environment(const char *name, int64_t otherwise)
 {
@@ -165,7 +162,7 @@ TEST_F(Simulator, PoliciesOnDisk)
 {
     sim::Limits limits;
     limits.prunes = true;
-    constexpr int64_t n = kSchedules / 2;
+    const auto n = (uint64_t)kSchedules / 2;
     sim::Counts sum = {};
     for (uint64_t seed = 1; seed <= n && !HasFailure(); seed++) {
         running = seed;
