@@ -210,8 +210,9 @@ static int run(
     const weir_config_search search = { .folders = here.folder_list, .n_folders = here.n_folders };
     if (weir_arguments_parse(&arguments, command, &search, argc, argv, &error) != WEIR_OK) {
         const char *const name = program->fixed == NULL ? command->name : "";
-        const bool is_about_key =
-            strncmp(error.text, "--set: ", 7) == 0 || strncmp(error.text, "--config: ", 10) == 0;
+        const bool is_about_key = strncmp(error.text, "--set: ", 7) == 0 ||
+                                  strncmp(error.text, "--config: ", 10) == 0 ||
+                                  strncmp(error.text, "WEIR_", 5) == 0;
         (void)fprintf(
             stderr, "weir: %s\n`%s%s%s --help%s.\n", error.text, program->name,
             *name != '\0' ? " " : "", name,

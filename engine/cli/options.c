@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/cli/options_internal.h"
 #include "engine/config/distance.h"
@@ -18,7 +19,8 @@ static const weir_option common[] = {
     { .name = "set",
       .value = "KEY=VALUE",
       .type = WEIR_OPTION_TEXT,
-      .help = "Sets any key of the configuration; may be repeated." },
+      .help = "Sets any key of the configuration; may be repeated. WEIR_SERVER_PORT=8081 in the "
+              "environment does the same for server.port, and so for each key." },
     { .name = "quiet", .type = WEIR_OPTION_FLAG, .help = "Shows no progress on stderr." },
     { .name = "help-config",
       .type = WEIR_OPTION_FLAG,
@@ -293,6 +295,7 @@ weir_status weir_arguments_parse(
         const weir_status status = weir_config_load(&out->config, config_name, search, error);
         if (status != WEIR_OK) return weir_error_prefix(error, WEIR_ECONFIG, "--config");
     }
+    WEIR_TRY(weir_config_environment(&out->config, (const char *const *)environ, error));
     WEIR_TRY(walk(out, &config_name, true, argc, argv, error));
     WEIR_TRY(weir_config_check(&out->config, error));
     const weir_option *option;

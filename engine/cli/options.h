@@ -2,7 +2,8 @@
  * configuration and the command's own values, and the help text is made from the same rows.
  *
  * An option is another spelling of a configuration key, or a value of the command itself.
- * Precedence of keys: defaults, then --config, then --set and options in the order given. */
+ * Precedence of keys: defaults, then --config, then the environment, then --set and options in the
+ * order given. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* engine/config/config.h - run configuration. One table (keys.inc) holds each key's name, type,
  * unit, default, range and help text.
  *
- * Precedence: defaults < TOML file < --set and flags, in the order given. An unknown key is an
- * error that names the nearest key. */
+ * Precedence: defaults < TOML file < environment variables < --set and flags, in the order given.
+ * An unknown key is an error that names the nearest key. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -112,6 +112,11 @@ WEIR_MUST_CHECK weir_status
 weir_config_assign(weir_config *config, const char *assignment, weir_error *error);
 WEIR_MUST_CHECK weir_status
 weir_config_set(weir_config *config, const char *path, const char *value, weir_error *error);
+/* Applies environment variables, ["NAME=VALUE"] terminated by NULL: kv.policy.name is
+ * WEIR_KV_POLICY_NAME. Empty ones count as not set, and so do those whose names do not begin with
+ * WEIR_ and a section. ECONFIG names the variable. */
+WEIR_MUST_CHECK weir_status
+weir_config_environment(weir_config *config, const char *const *variables, weir_error *error);
 /* Expands "~" and "~/..." with $HOME and copies other paths. ECONFIG: HOME is not set, or the path
  * is too long. */
 WEIR_MUST_CHECK weir_status

@@ -42,6 +42,10 @@ bool weir_key_is_section(const char *path); /* also true for a prefix: "kv" of "
 const char *weir_key_nearest(const char *path); /* by edit distance; never NULL */
 const char *weir_key_type_text(weir_key_type type);
 
+/* The environment variable of a key: "WEIR_SERVER_PORT". */
+enum { WEIR_KEY_VARIABLE = 64 };
+void weir_key_variable(char out[WEIR_KEY_VARIABLE], const char *path);
+
 /* Sets a value from a TOML node or from text (quotes optional). Error messages begin with the
  * key. */
 WEIR_MUST_CHECK weir_status weir_key_assign_node(

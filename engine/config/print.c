@@ -92,7 +92,8 @@ weir_status weir_config_describe(weir_buffer *out)
         "# K, M, G and T are short for KiB, MiB, GiB and TiB: \"4G\" is 4 x 1024 x 1024 x "
         "1024 bytes.\n"
         "# \"~/\" at the start of a path is the home folder.\n"
-        "# Any key can be given on the command line: --set server.port=8081\n\n"
+        "# Any key can be given on the command line: --set server.port=8081\n"
+        "# and in the environment: WEIR_SERVER_PORT=8081, which a file does not override.\n\n"
     );
     for (size_t i = 0; i < n_keys && status == WEIR_OK; i++) {
         if (keys[i].type != WEIR_KEY_SECTION) {

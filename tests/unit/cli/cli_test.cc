@@ -1,20 +1,11 @@
-#include <gtest/gtest.h>
+#include "tests/unit/cli/line.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "engine/cli/command.h"
 
 namespace {
-
-const char *ran = nullptr; /* name of the command that ran last */
-std::vector<std::string> model_paths;
-int code_of_run = 0;
 
 int note_run(const weir_arguments *arguments)
 {
@@ -66,67 +57,6 @@ int weir_run_eval_state_quality(const weir_arguments *arguments) { return note_r
 int weir_run_eval_toolcalls(const weir_arguments *arguments) { return note_run(arguments); }
 }
 
-namespace {
-
-using Words = std::vector<const char *>;
-
-const weir_command &command_named(const std::string &name)
-{
-    size_t n = 0;
-    const weir_command *const commands = weir_commands(&n);
-    for (size_t i = 0; i < n; i++)
-        if (name == commands[i].name) return commands[i];
-    ADD_FAILURE() << name;
-    return commands[0];
-}
-
-struct Line {
-    std::unique_ptr<weir_arguments> arguments = std::make_unique<weir_arguments>();
-    weir_error error = {};
-    weir_status status;
-    Line(const std::string &command, const Words &words)
-    {
-        const char *folders[] = { "configs" };
-        const weir_config_search search = { nullptr, folders, 1 };
-        status = weir_arguments_parse(
-            arguments.get(), &command_named(command), &search, int(words.size()), words.data(),
-            &error
-        );
-    }
-    const weir_config &config() const { return arguments->config; }
-    const char *text(const char *name) const { return weir_argument(arguments.get(), name); }
-};
-
-struct Outcome {
-    int code;
-    std::string out, err;
-};
-
-Outcome run_main(Words words, const char *fixed = nullptr)
-{
-    weir_program program = {};
-    program.name = fixed != nullptr ? fixed : "weir";
-    program.version = "1.2.3";
-    program.fixed = fixed;
-    program.commands = weir_commands(&program.n_commands);
-    words.insert(words.begin(), program.name);
-    ran = nullptr;
-    Outcome outcome;
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    outcome.code = weir_main(&program, int(words.size()), words.data());
-    outcome.out = testing::internal::GetCapturedStdout();
-    outcome.err = testing::internal::GetCapturedStderr();
-    return outcome;
-}
-
-bool holds(const std::string &text, const std::string &part)
-{
-    return text.find(part) != std::string::npos;
-}
-
-} // namespace
-
 TEST(Options, SetKeysInTheOrderGiven)
 {
     Line line(
@@ -160,6 +90,28 @@ TEST(Options, FileComesBeforeOptionsWhereverItStands)
     EXPECT_EQ(Line("serve", { "--config", "qwen35.toml" }).status, WEIR_OK);
     EXPECT_EQ(Line("serve", { "--config", "qwen35" }).status, WEIR_OK);
     EXPECT_EQ(Line("serve", { "--config", "absent" }).status, WEIR_ECONFIG);
+}
+
+TEST(Options, TheEnvironmentComesBetweenFileAndOptions)
+{
+    const std::string path = testing::TempDir() + "weir_environment_test.toml";
+    std::ofstream(path) << "[server]\nport = 7\nhost = 'localhost'\n";
+    setenv("WEIR_SERVER_PORT", "8", 1);
+    EXPECT_EQ(Line("serve", { "--config", path.c_str() }).config().server.port, 8);
+    EXPECT_STREQ(Line("serve", { "--config", path.c_str() }).config().server.host, "localhost");
+    EXPECT_EQ(Line("serve", { "--port", "9" }).config().server.port, 9);
+    EXPECT_EQ(Line("serve", { "--set", "server.port=9" }).config().server.port, 9);
+    setenv("WEIR_SERVER_PORT", "many", 1);
+    const Outcome wrong = run_main({ "serve", "--port", "9" });
+    EXPECT_EQ(wrong.code, 2);
+    EXPECT_TRUE(holds(
+        wrong.err, "weir: WEIR_SERVER_PORT: server.port = many: must be an integer\n"
+                   "`weir serve --help-config` lists every key"
+    )) << wrong.err;
+    EXPECT_EQ(run_main({ "serve", "--help" }).code, 0);
+    EXPECT_TRUE(holds(run_main({ "serve", "--help-config" }).out, "WEIR_SERVER_PORT=8081"));
+    unsetenv("WEIR_SERVER_PORT");
+    std::filesystem::remove(path);
 }
 
 TEST(Options, OwnValues)
