@@ -2,6 +2,7 @@
 # those of the host.
 { lib, llvmPackages_19, bazel, jdk17_headless
 , oneDNN, curl, jansson, tomlplusplus, pcre2, libseccomp, utf8proc, xxHash, zstd, gtest, gbenchmark
+, libedit
 , cudaPackages ? null, cudaSupport ? false, src ? ../. }:
 let
   libraries = [
@@ -42,9 +43,9 @@ llvmPackages_19.stdenv.mkDerivation {
     ${lib.optionalString cudaSupport "install -Dm755 -t $out/lib .bazel/bin/offload/libweir_gpu.so"}
     runHook postInstall
   '';
-  # `weir get` loads libcurl when it runs.
+  # `weir get` loads libcurl when it runs, `weir chat` libedit.
   postFixup = ''
-    patchelf --add-rpath ${lib.getLib curl}/lib $out/bin/weir
+    patchelf --add-rpath ${lib.getLib curl}/lib:${lib.getLib libedit}/lib $out/bin/weir
   '';
   meta = {
     description = "Inference engine for language models";

@@ -32,7 +32,10 @@ static const weir_command commands[] = {
       .usage = "[options]",
       .run = weir_run_chat,
       .summary = "Talks to a model in the terminal.",
-      .details = "Ctrl-C stops the answer, Ctrl-D ends the conversation.",
+      .details = "Ctrl-C stops the answer, Ctrl-D ends the conversation. On a terminal, lines are "
+                 "edited as in a shell, and kept in $XDG_STATE_HOME/weir/chat_history, by default "
+                 "~/.local/state/weir/chat_history, unless they begin with a space. /help lists "
+                 "commands such as /undo and /save. Of a pipe every line is a message.",
       .groups = { &weir_group_chat, &weir_group_sampling, &weir_group_model, &weir_group_policy } },
     { .name = "get",
       .usage = "OWNER/NAME[:QUANT] [options]",

@@ -80,6 +80,10 @@ GROUP(generate, "Answer");
 
 static const weir_option chat_options[] = {
     TEXT("system", "TEXT", "System message that opens the conversation."),
+    TEXT(
+        "messages", "FILE",
+        "A conversation to go on with, as /save writes it: a JSON array of chat messages."
+    ),
 };
 GROUP(chat, "Conversation");
 

@@ -37,6 +37,6 @@ let
   } // builtins.listToAttrs (map (name: { inherit name; value = stub name; })
     [
       "bazel" "jdk17_headless" "oneDNN" "curl" "jansson" "tomlplusplus" "pcre2" "libseccomp"
-      "utf8proc" "xxHash" "zstd" "gtest" "gbenchmark"
+      "utf8proc" "xxHash" "zstd" "gtest" "gbenchmark" "libedit"
     ]);
 in self

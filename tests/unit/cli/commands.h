@@ -8,8 +8,7 @@
 
 namespace program {
 
-inline const std::string demo = "models/weir-demo",
-                         messages = R"([{"role": "user", "content": "Hello"}])";
+inline const std::string messages = R"([{"role": "user", "content": "Hello"}])";
 
 /* The first number after this name. */
 inline double number(const std::string &json, const std::string &name)

@@ -14,6 +14,8 @@
 
 namespace program {
 
+inline const std::string demo = "models/weir-demo";
+
 struct Outcome {
     int code;
     std::string out, err;
