@@ -31,6 +31,7 @@ int weir_run_serve(const weir_arguments *arguments);
 int weir_run_plan(const weir_arguments *arguments);
 int weir_run_generate(const weir_arguments *arguments);
 int weir_run_chat(const weir_arguments *arguments);
+int weir_run_run(const weir_arguments *arguments);
 int weir_run_session_list(const weir_arguments *arguments);
 int weir_run_session_save(const weir_arguments *arguments);
 int weir_run_session_restore(const weir_arguments *arguments);

@@ -21,7 +21,7 @@ static const weir_command commands[] = {
                   &weir_group_batch, &weir_group_planned, &weir_group_policy } },
     { .name = "generate",
       .usage = "TEXT | --prompt TEXT | --file FILE | --tokens LIST | --messages FILE [options]",
-      .word = "prompt",
+      .words = { "prompt" },
       .run = weir_run_generate,
       .summary = "Continues a text or answers a conversation, once.",
       .details = "Without a text it reads standard input, without the last newline: `echo "
@@ -37,9 +37,21 @@ static const weir_command commands[] = {
                  "~/.local/state/weir/chat_history, unless they begin with a space. /help lists "
                  "commands such as /undo and /save. Of a pipe every line is a message.",
       .groups = { &weir_group_chat, &weir_group_sampling, &weir_group_model, &weir_group_policy } },
+    { .name = "run",
+      .usage = "MODEL [TEXT] [options]",
+      .words = { "model", "prompt" },
+      .run = weir_run_run,
+      .summary = "Answers a text with a model, or talks to it; downloads the model if need be.",
+      .details =
+          "MODEL is a file, a folder or a name of `weir get`: OWNER/NAME:QUANT. On a terminal "
+          "it asks before it downloads, elsewhere only --yes allows that. The text is a "
+          "message if the model can chat, else it is continued. Without a text: standard "
+          "input, or on a terminal a chat as `weir chat` has it.",
+      .groups = { &weir_group_run, &weir_group_sampling, &weir_group_run_model,
+                  &weir_group_policy } },
     { .name = "get",
       .usage = "OWNER/NAME[:QUANT] [options]",
-      .word = "name",
+      .words = { "name" },
       .run = weir_run_get,
       .summary = "Downloads a model from a hub, by default huggingface.co, and prints its path.",
       .details = "Its name, as given here, then stands for its path: `weir chat --model "
@@ -57,7 +69,7 @@ static const weir_command commands[] = {
       .groups = { &weir_group_json } },
     { .name = "models rm",
       .usage = "OWNER/NAME[:QUANT]",
-      .word = "name",
+      .words = { "name" },
       .run = weir_run_models_rm,
       .summary = "Removes a model of `weir get`, and prints the files that it removes.",
       .details = "Without a quantisation: all models of this repository. Files that `weir get` "
@@ -151,7 +163,7 @@ static const weir_command commands[] = {
       .groups = { &weir_group_bench, &weir_group_model, &weir_group_policy } },
     { .name = "load",
       .usage = "URL [options]",
-      .word = "url",
+      .words = { "url" },
       .run = weir_run_load,
       .summary = "Measures any OpenAI server under load: latencies, throughput, failures.",
       .details = "With --rate an open loop: requests are sent when they are due, as a Poisson "

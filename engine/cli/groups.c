@@ -7,6 +7,11 @@ static const weir_option model_options[] = { MODEL_FILE_OPTIONS,
                                              MODEL_RUN_OPTIONS };
 GROUP(model, "Model");
 
+static const weir_option run_model_options[] = { KEY("arch-dir", "DIR", "model.arch_dir"),
+                                                 KEY("context", "N", "model.context"),
+                                                 MODEL_RUN_OPTIONS };
+GROUP(run_model, "Model");
+
 static const weir_option planned_options[] = { MODEL_FILE_OPTIONS, MODEL_RUN_OPTIONS };
 GROUP(planned, "Model");
 
@@ -86,6 +91,19 @@ static const weir_option chat_options[] = {
     ),
 };
 GROUP(chat, "Conversation");
+
+static const weir_option run_options[] = {
+    TEXT(
+        "model", "MODEL", "What to run; --model may be left out.", .required = true, .letter = 'm'
+    ),
+    TEXT("prompt", "TEXT", "What to answer; --prompt may be left out.", .letter = 'p'),
+    TEXT("system", "TEXT", "System message that opens the conversation."),
+    { .name = "yes",
+      .letter = 'y',
+      .type = WEIR_OPTION_FLAG,
+      .help = "Download the model without asking." },
+};
+GROUP(run, "Answer");
 
 static const weir_option render_options[] = {
     TEXT(

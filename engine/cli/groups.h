@@ -56,8 +56,8 @@
 /* groups.c */
 extern const weir_option_group weir_group_model, weir_group_planned, weir_group_sampling,
     weir_group_policy, weir_group_json, weir_group_serve, weir_group_batch, weir_group_text,
-    weir_group_generate, weir_group_chat, weir_group_render, weir_group_sessions,
-    weir_group_session, weir_group_get, weir_group_models_rm;
+    weir_group_generate, weir_group_chat, weir_group_run, weir_group_run_model, weir_group_render,
+    weir_group_sessions, weir_group_session, weir_group_get, weir_group_models_rm;
 /* groups_db.c */
 extern const weir_option_group weir_group_db_create, weir_group_db_ingest, weir_group_db_list,
     weir_group_db_query, weir_group_db_merge, weir_group_db_delete;

@@ -239,20 +239,23 @@ static weir_status stray(const weir_command *command, const char *text, weir_err
     );
 }
 
-/* A word without an option is the value of the command's `word` option. */
+/* A word without an option is the value of the command's next `words` option. */
 static weir_status take_word(weir_arguments *out, const char *word, weir_error *error)
 {
-    size_t i = 0;
-    if (out->command->word == NULL) return stray(out->command, word, error);
-    while (strcmp(weir_option_at(out->command, i)->name, out->command->word) != 0) i++;
-    if (out->values[i] != NULL)
-        return weir_error_set(
-            error, WEIR_ECONFIG,
-            "unexpected argument \"%.100s\": the %s is already given; quote values with blanks",
-            word, out->command->word
-        );
-    out->values[i] = word;
-    return WEIR_OK;
+    const char *const *const names = out->command->words;
+    if (names[0] == NULL) return stray(out->command, word, error);
+    for (size_t n = 0; n < 2 && names[n] != NULL; n++) {
+        size_t i = 0;
+        while (strcmp(weir_option_at(out->command, i)->name, names[n]) != 0) i++;
+        if (out->values[i] != NULL) continue;
+        out->values[i] = word;
+        return WEIR_OK;
+    }
+    return weir_error_set(
+        error, WEIR_ECONFIG,
+        "unexpected argument \"%.100s\": the %s is already given; quote values with blanks", word,
+        names[1] != NULL ? names[1] : names[0]
+    );
 }
 
 /* Visits each argument in order: keys == false stores own values and actions, true sets keys. */

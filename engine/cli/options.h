@@ -50,8 +50,8 @@ typedef struct weir_arguments weir_arguments;
 typedef struct weir_command {
     const char *name, *summary; /* "eval retrieval", one sentence */
     const char *usage; /* how its own options combine: "--prompt TEXT [options]" */
-    /* Option that a bare word sets; NULL: none. */
-    const char *word;
+    /* Options that bare words set, the first that is not given; NULL: none. */
+    const char *words[2];
     const char *details; /* NULL, or paragraphs below the summary in --help */
     /* Terminated by NULL; --config, --set and --help belong to every command. */
     const weir_option_group *groups[WEIR_OPTION_GROUPS];

@@ -21,6 +21,7 @@ int weir_run_serve(const weir_arguments *arguments) { return note_run(arguments)
 int weir_run_plan(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_generate(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_chat(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_run(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_get(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_models(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_models_rm(const weir_arguments *arguments) { return note_run(arguments); }

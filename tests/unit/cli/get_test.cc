@@ -3,8 +3,9 @@
 #include <csignal>
 
 #include "engine/cli/progress.h"
+#include "tests/unit/cli/chat_program.h"
+#include "tests/unit/cli/commands.h"
 #include "tests/unit/cli/json.h"
-#include "tests/unit/cli/program.h"
 #include "tests/unit/hub/fake_hub.h"
 
 namespace program {
@@ -26,7 +27,7 @@ class GetCommand : public Folder {
     }
     void TearDown() override
     {
-        for (const char *name : { "XDG_DATA_HOME", "HF_ENDPOINT", "HF_TOKEN" })
+        for (const char *name : { "XDG_DATA_HOME", "XDG_STATE_HOME", "HF_ENDPOINT", "HF_TOKEN" })
             (void)unsetenv(name);
         weir_interrupted = 0;
         Folder::TearDown();
@@ -81,6 +82,60 @@ TEST_F(GetCommand, FromTheDownloadToTheAnswer)
     const Outcome gone = run({ "generate", "--model", "weir/demo", "--prompt", "a" });
     EXPECT_EQ(gone.code, 1);
     EXPECT_SAYS(gone.err, "`weir get weir/demo`");
+}
+
+/* weir run: the model is downloaded if someone agrees. */
+TEST_F(GetCommand, RunDownloadsWhatItNeeds)
+{
+    const std::vector<std::string> run_it = { "run", "weir/demo", "Hello",         "--quiet",
+                                              "-n",  "4",         "--temperature", "0" };
+    const Outcome refused = run(run_it);
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_SAYS(refused.err, "`weir get weir/demo` downloads it");
+    EXPECT_TRUE(hub_.requests().empty());
+    std::vector<std::string> agreed = run_it;
+    agreed.push_back("--yes");
+    const Outcome got = run(agreed);
+    ASSERT_EQ(got.code, 0) << got.err;
+    EXPECT_SAYS(got.err, "5 files");
+    const std::string message = put("m", R"([{"role": "user", "content": "Hello"}])");
+    const Outcome want = run({ "generate", "--messages", message, "--model", "models/weir-demo",
+                               "--quiet", "-n", "4", "--temperature", "0" });
+    EXPECT_EQ(got.out, want.out);
+    EXPECT_EQ(run(run_it).out, want.out) << "it is here now";
+    {
+        const Piped input("Hello\n");
+        const Outcome piped =
+            run({ "run", models_ + "/weir/demo", "--quiet", "-n", "4", "--temperature", "0" });
+        EXPECT_EQ(piped.out, want.out) << piped.err;
+    }
+    const Piped nothing("");
+    EXPECT_EQ(run({ "run", "models/weir-demo" }).code, 2);
+    EXPECT_EQ(run({ "run" }).code, 2);
+    EXPECT_EQ(run({ "run", "a", "b", "c" }).code, 2);
+    EXPECT_EQ(run({ "run", folder_ + "/none.gguf", "Hello" }).code, 1);
+}
+
+TEST_F(GetCommand, RunAsksOnATerminal)
+{
+    (void)setenv("TERM", "dumb", 1);
+    (void)setenv("XDG_STATE_HOME", folder_.c_str(), 1);
+    for (const char *answer : { "n\n", "\n", "y\n" }) {
+        const Terminal terminal;
+        const Redirect err(STDERR_FILENO, terminal);
+        Chat chat({ "run", "weir/demo", "-n", "2" }, terminal);
+        EXPECT_SAYS(chat.hear("[y/N] "), "weir/demo is not complete on this machine. Download it?");
+        chat.say(answer);
+        const bool agrees = answer[0] == 'y';
+        if (agrees) {
+            EXPECT_SAYS(chat.hear("> "), "5 files");
+            chat.say("/exit\n");
+        } else {
+            EXPECT_SAYS(chat.hear("downloads it"), "`weir get weir/demo`");
+        }
+        EXPECT_EQ(chat.end(), agrees ? 0 : 1);
+        EXPECT_EQ(hub_.requests().empty(), !agrees);
+    }
 }
 
 TEST_F(GetCommand, OptionsSayWhatAndWhere)
