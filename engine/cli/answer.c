@@ -22,6 +22,8 @@ typedef struct pending {
     weir_job *job;
     weir_status status;
     bool shows; /* progress, until the first token */
+    bool is_admitted, has_begun;
+    int32_t n_cached; /* of the prompt, once it is admitted */
     char message[512];
 } pending;
 
@@ -50,6 +52,9 @@ static bool on_event(void *user, const weir_event *event)
         pthread_cond_broadcast(&p->gate->changed);
         break;
     case WEIR_EVENT_ADMITTED:
+        p->is_admitted = true;
+        p->n_cached = event->usage.n_cached;
+        break;
     case WEIR_EVENT_PROMPT:
     case WEIR_EVENT_LOGITS: break;
     }
@@ -62,6 +67,24 @@ static void wait_a_little(gate *g)
 {
     const struct timespec until = weir_clock_after(CLOCK_REALTIME, 100000000);
     (void)pthread_cond_timedwait(&g->changed, &g->lock, &until);
+}
+
+/* Shows how much of the prompt of the only job is computed. Called with the lock, which it gives up
+ * for a moment. seen: [the service's slots]; NULL: there is no memory for them. */
+static void show_prompt(pending *p, weir_service *service, weir_service_sequence *seen, int32_t n)
+{
+    int32_t most = 0;
+    if (!p->is_admitted || seen == NULL || p->answer->tokens.count > 0) return;
+    const int32_t n_cached = p->n_cached;
+    pthread_mutex_unlock(&p->gate->lock);
+    const int32_t n_seen = weir_service_sequences_of(service, seen);
+    for (int32_t i = 0; i < n_seen; i++)
+        if (seen[i].tokens > most) most = seen[i].tokens;
+    pthread_mutex_lock(&p->gate->lock);
+    if (p->answer->tokens.count > 0) return; /* the line is gone, and stays away */
+    if (!p->has_begun) weir_progress_begin("computing the prompt", "tokens", n - n_cached);
+    p->has_begun = true;
+    weir_progress_tick(most > n_cached ? most - n_cached : 0);
 }
 
 weir_status weir_cli_answer_wait(
@@ -78,17 +101,17 @@ weir_status weir_cli_answer_wait(
     mine.callback = on_event;
     mine.user = &p;
     WEIR_TRY(weir_service_submit(service, &p.job, &mine, error));
-    char what[48];
-    (void)snprintf(what, sizeof what, "computing a prompt of %d tokens", (int)request->n_prompt);
+    weir_service_sequence *const seen =
+        calloc((size_t)weir_service_facts_of(service)->n_slots, sizeof *seen);
     pthread_mutex_lock(&g.lock);
-    if (g.n_open > 0 && answer->tokens.count == 0) weir_progress_begin(what, "", 0);
     while (g.n_open > 0) {
         if (interrupted != NULL && *interrupted) weir_job_cancel(p.job);
-        if (answer->tokens.count == 0) weir_progress_tick(0);
         wait_a_little(&g);
+        show_prompt(&p, service, seen, request->n_prompt);
     }
     weir_progress_end();
     pthread_mutex_unlock(&g.lock);
+    free(seen);
     weir_job_release(p.job);
     if (p.status == WEIR_OK || (p.status == WEIR_ECANCELED && interrupted != NULL && *interrupted))
         return WEIR_OK;

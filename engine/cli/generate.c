@@ -143,6 +143,10 @@ weir_status weir_cli_generate(
             "differ from a cold one",
             (int)answer->usage.n_cached, answer->usage.numerics
         );
+    if (status == WEIR_OK && weir_interrupted)
+        (void)fprintf(
+            stderr, "weir: interrupted after %zu tokens of the answer\n", answer->tokens.count
+        );
     if (p.is_lost) status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
     weir_buffer_free(&p.text);
     return status;

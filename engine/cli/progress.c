@@ -56,9 +56,13 @@ static int describe(char out[LINE], const weir_progress_line *p, int64_t done, i
     const int n = snprintf(
         out, LINE, "%.40s: %" PRId64 " of %" PRId64 " %.20s", p->what, at, p->total, p->unit
     );
-    if (at <= 0 || n < 0 || n >= LINE) return n;
+    if (at <= 0 || passed <= 0 || n < 0 || n >= LINE) return n;
+    const int m = snprintf(
+        out + n, (size_t)(LINE - n), ", %.1f %.20s/s", (double)at * 1e9 / (double)passed, p->unit
+    );
+    if (m < 0 || m >= LINE - n) return n;
     duration(time, (int64_t)((double)passed * (double)(p->total - at) / (double)at) / second);
-    return n + snprintf(out + n, (size_t)(LINE - n), ", %s left", time);
+    return n + m + snprintf(out + n + m, (size_t)(LINE - n - m), ", %s left", time);
 }
 
 void weir_progress_show(weir_progress_line *p, int64_t done, int64_t now_ns)

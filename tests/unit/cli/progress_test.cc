@@ -55,11 +55,11 @@ TEST_F(Terminal, OneLineIsRewrittenInPlaceAndErased)
     weir_progress_show(&p_, 1, second / 10);
     EXPECT_EQ(taken(master_), "") << "short work shows nothing";
     weir_progress_show(&p_, 20, second);
-    EXPECT_EQ(taken(master_), "\rscoring: 20 of 200 windows, 0:09 left\033[K");
+    EXPECT_EQ(taken(master_), "\rscoring: 20 of 200 windows, 20.0 windows/s, 0:09 left\033[K");
     weir_progress_show(&p_, 21, second + second / 10);
     EXPECT_EQ(taken(master_), "") << "at most five times a second";
     weir_progress_show(&p_, 100, 3 * second);
-    EXPECT_EQ(taken(master_), "\rscoring: 100 of 200 windows, 0:03 left\033[K");
+    EXPECT_EQ(taken(master_), "\rscoring: 100 of 200 windows, 33.3 windows/s, 0:03 left\033[K");
     weir_progress_hide(&p_);
     EXPECT_EQ(taken(master_), "\r\033[K");
     weir_progress_hide(&p_);
@@ -79,7 +79,7 @@ TEST_F(Terminal, NothingIsDoneYet)
     weir_progress_show(&p_, 0, second);
     EXPECT_EQ(taken(master_), "\rscoring: 0 of 3 windows\033[K");
     weir_progress_show(&p_, 9, 2 * second);
-    EXPECT_EQ(taken(master_), "\rscoring: 3 of 3 windows, 0:00 left\033[K")
+    EXPECT_EQ(taken(master_), "\rscoring: 3 of 3 windows, 1.5 windows/s, 0:00 left\033[K")
         << "never past the total";
 }
 
@@ -103,7 +103,7 @@ TEST(Pipe, GetsALineEveryTenSeconds)
     EXPECT_EQ(taken(ends[0]), "");
     weir_progress_show(&p, 100, 10 * second);
     weir_progress_show(&p, 101, 11 * second);
-    EXPECT_EQ(taken(ends[0]), "scoring: 100 of 200 windows, 0:10 left\n");
+    EXPECT_EQ(taken(ends[0]), "scoring: 100 of 200 windows, 10.0 windows/s, 0:10 left\n");
     weir_progress_hide(&p);
     EXPECT_EQ(taken(ends[0]), "");
     close(ends[0]);
