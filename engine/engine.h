@@ -75,6 +75,10 @@ typedef struct weir_plan {
     size_t kv_unsealed; /* the part of `kv` for unsealed rows */
     bool cap_is_configured;
     bool f32_activations;
+    /* The smallest memory.host with which this plan fits, in whole MiB; 0: it was not asked for.
+     * least_varies: with less there may be another plan, as windows or the draft head give way. */
+    size_t least;
+    bool least_varies;
 } weir_plan;
 size_t weir_plan_total(const weir_plan *plan); /* on the host; at most `cap` */
 size_t weir_plan_device_total(const weir_plan *plan); /* on the device; at most `device_cap` */
@@ -83,6 +87,9 @@ size_t weir_plan_device_total(const weir_plan *plan); /* on the device; at most 
  * the plan does not fit (exit code 3). */
 WEIR_MUST_CHECK weir_status
 weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error);
+/* Finds plan.least, too, by planning about 30 times. */
+WEIR_MUST_CHECK weir_status
+weir_engine_plan_least(weir_plan *out, const weir_engine_options *options, weir_error *error);
 /* The same for a model that may be too large for this machine or lack a tokenizer: if no plan fits,
  * plans without limits. *activation_row_bytes is what one more row of a step adds to the
  * activations. */
@@ -92,6 +99,9 @@ WEIR_MUST_CHECK weir_status weir_engine_describe(
 );
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out);
+/* Prints how the limits are divided, as bars of text, on lines of at most `columns`, 40 to 120. */
+WEIR_MUST_CHECK weir_status
+weir_plan_print_bar(const weir_plan *plan, int columns, weir_buffer *out);
 
 WEIR_MUST_CHECK weir_status
 weir_engine_open_with(weir_engine **out, const weir_engine_options *options, weir_error *error);

@@ -1,5 +1,7 @@
 /* engine/cli/run_plan.c - weir plan, and serve --plan. */
 #include <inttypes.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "engine/base/file.h"
 #include "engine/cli/open.h"
@@ -58,6 +60,15 @@ static weir_status print_trace(
     return weir_buffer_text(text, "}}\n");
 }
 
+/* A terminal gets a picture, too. */
+static weir_status print_bar(weir_buffer *text, const weir_plan *plan)
+{
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO)) return WEIR_OK;
+    const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return weir_plan_print_bar(plan, is_known ? size.ws_col : 80, text);
+}
+
 /* trace: a file, NULL: none. */
 static int print_plan(const weir_config *config, bool json, const char *trace)
 {
@@ -65,7 +76,7 @@ static int print_plan(const weir_config *config, bool json, const char *trace)
     weir_error error = { 0 };
     weir_buffer text = { 0 };
     weir_expert_stack stack = { 0 };
-    weir_status status = weir_engine_plan(
+    weir_status status = weir_engine_plan_least(
         &plan,
         &(weir_engine_options){ .config = config, .with_service = true, .with_server = true },
         &error
@@ -73,6 +84,7 @@ static int print_plan(const weir_config *config, bool json, const char *trace)
     if (status == WEIR_OK && trace != NULL) status = read_trace(&stack, &plan, trace, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
     status = json ? weir_plan_print_json(&plan, &text) : weir_plan_print(&plan, &text);
+    if (status == WEIR_OK && !json) status = print_bar(&text, &plan);
     if (status == WEIR_OK && trace != NULL) status = print_trace(&text, &stack, &plan, json);
     const int code = status == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
     weir_buffer_free(&text);

@@ -1,7 +1,6 @@
 /* engine/open/engine.c - opens the parts in order and closes them in reverse: files, architecture,
  * weights, KV store, text, service. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -398,15 +397,33 @@ weir_status weir_engine_open_with_files(
     return open_engine(out, options, options->with_service, error);
 }
 
-weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error)
+static weir_status plan_only(
+    weir_plan *out, const weir_engine_options *options, bool with_least, weir_error *error
+)
 {
+    weir_kv_spec spec;
     weir_engine *const engine = calloc(1, sizeof *engine);
     if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
-    weir_kv_spec spec;
     const weir_status status = prepare(engine, options, &spec, error);
     if (status == WEIR_OK) *out = engine->plan;
+    if (status == WEIR_OK && with_least) {
+        out->least = weir_plan_least(engine, options, &spec);
+        out->least_varies = spec.windows.n_layers > 0 || out->facts.mtp_bytes > 0;
+    }
     weir_engine_close(engine);
     return status;
+}
+
+weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error)
+{
+    return plan_only(out, options, false, error);
+}
+
+weir_status weir_engine_plan_least(
+    weir_plan *out, const weir_engine_options *options, weir_error *error
+)
+{
+    return plan_only(out, options, true, error);
 }
 
 void weir_engine_close(weir_engine *engine)

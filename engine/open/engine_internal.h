@@ -94,3 +94,7 @@ weir_status weir_plan_say_least(
 weir_status weir_plan_read_least(
     const weir_engine_options *options, bool with_files, weir_status status, weir_error *error
 );
+/* That limit for the plan of an engine, in bytes; 0: no limit fits. */
+size_t weir_plan_least(
+    weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec
+);

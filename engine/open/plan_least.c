@@ -1,5 +1,5 @@
-/* engine/open/plan_least.c - finds the smallest memory.host that fits a refused plan, by planning
- * again with other limits. */
+/* engine/open/plan_least.c - finds the smallest memory.host that fits a plan, by planning again
+ * with other limits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,14 @@ static size_t find_least(const probe *p)
         *(fits(p, middle) ? &enough : &below) = middle;
     }
     return enough;
+}
+
+size_t weir_plan_least(
+    weir_engine *engine, const weir_engine_options *options, const weir_kv_spec *spec
+)
+{
+    const probe p = { .engine = engine, .options = options, .spec = spec };
+    return find_least(&p);
 }
 
 static void say(weir_error *error, const probe *p)

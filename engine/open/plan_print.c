@@ -259,6 +259,11 @@ static weir_status print_totals(weir_buffer *out, const weir_plan *plan)
         out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
         (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"
     ));
+    if (plan->least > 0)
+        WEIR_TRY(weir_buffer_format(
+            out, "  %-22s %12.1f MiB   the smallest memory.host that fits%s\n", "least",
+            (double)plan->least / mib, plan->least_varies ? " like this" : ""
+        ));
     if (plan->has_device)
         WEIR_TRY(weir_buffer_format(
             out, "  %-22s %12.1f MiB   of %.1f MiB of %s, %s (memory.device)\n",
@@ -336,8 +341,10 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
             plan->facts.mtp_bytes, plan->facts.mtp_row_bytes
         ));
     WEIR_TRY(weir_buffer_format(
-        out, ", \"cap\": %zu, \"cap_is_configured\": %s, \"total\": %zu, \"accounts\": {",
-        plan->cap, plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)
+        out,
+        ", \"cap\": %zu, \"cap_is_configured\": %s, \"total\": %zu, \"least\": %zu, "
+        "\"accounts\": {",
+        plan->cap, plan->cap_is_configured ? "true" : "false", weir_plan_total(plan), plan->least
     ));
     for (const part *p = parts; p < parts + PARTS; p++)
         WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", p == parts ? "" : ", ", p->name, p->bytes)

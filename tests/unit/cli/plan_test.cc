@@ -1,10 +1,13 @@
 /* weir plan as a user runs it: totals, sizes that can be read, and the limit that would fit. */
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "tests/unit/cli/json.h"
 #include "tests/unit/cli/program.h"
 
@@ -112,6 +115,60 @@ INSTANTIATE_TEST_SUITE_P(
     ),
     [](const auto &info) { return std::string(info.param.name); }
 );
+
+TEST(Plan, SaysTheLeastThatFits)
+{
+    const Outcome text = plan({ "--memory", "256MiB" });
+    const program::Json json(plan({ "--memory", "256MiB", "--json" }).out);
+    const long least = long(json.number("least")) >> 20;
+    EXPECT_SAYS(text.out, std::to_string(least) + ".0 MiB   the smallest memory.host that fits\n");
+    EXPECT_EQ(plan({ "--memory", std::to_string(least) + "MiB" }).code, 0);
+    const Outcome below = plan({ "--memory", std::to_string(least - 1) + "MiB" });
+    EXPECT_EQ(below.code, 3);
+    EXPECT_EQ(least_of(below.err), least) << "as a refusal says it";
+}
+
+std::string bar_of(const weir_plan &plan, int columns)
+{
+    weir_buffer text = {};
+    EXPECT_EQ(weir_plan_print_bar(&plan, columns, &text), WEIR_OK);
+    const std::string out(text.data, text.size);
+    weir_buffer_free(&text);
+    return out;
+}
+
+TEST(Plan, IsAPictureOnATerminal)
+{
+    weir_plan plan = {};
+    plan.cap = 400;
+    plan.weights = 100;
+    plan.kv = 150;
+    plan.kv_windows = 50;
+    plan.recurrent = 20;
+    plan.activations = 10;
+    plan.tokens = 30;
+    EXPECT_EQ(
+        bar_of(plan, 51), "  host   [##########====================~~+---....]\n"
+                          "  # weights  = kv  ~ states  + activations  - other\n  . free\n"
+    );
+    plan.has_device = true;
+    plan.device_cap = 540;
+    plan.near_activations = 270;
+    EXPECT_EQ(
+        bar_of(plan, 0), "  host   [====---......................]\n"
+                         "  device [#####========~~++++++++++++++]\n"
+                         "  # weights  = kv  ~ states\n  + activations  - other  . free\n"
+    );
+    plan.cap = plan.device_cap = 1; /* more than there is room for */
+    for (const int columns : { -1, 40, 99, 5000 }) {
+        std::istringstream lines(bar_of(plan, columns));
+        for (std::string line; std::getline(lines, line);)
+            EXPECT_LE(line.size(), size_t(std::clamp(columns, 40, 120))) << line;
+    }
+    EXPECT_EQ(
+        run({ "plan", "--model", demo, "--memory", "256MiB" }).out.find("[#"), std::string::npos
+    ) << "a pipe";
+}
 
 /* The engine opens in it: the refusal of `generate` counts without a server. */
 TEST(Plan, TheLeastOfAnEngineOpensIt)
