@@ -185,10 +185,22 @@ TEST_F(Simulator, PoliciesOnDisk)
 // others fork is no prompt, and needs memory when they have.
 TEST_F(Simulator, RareCases)
 {
-    for (const uint64_t seed : { 4724, 115819, 810833, 817827 }) {
+    for (const uint64_t seed : { 4724, 115819, 810833, 817827, 902250 }) {
         running = seed;
         const sim::Result result = sim::run_schedule(*world_, seed, {}, false);
         EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem);
+    }
+}
+
+// Prompts of a client in a step that waits, while those within it compute others.
+TEST_F(Simulator, RareCasesOfPoliciesOnDisk)
+{
+    sim::Limits limits;
+    limits.prunes = true;
+    for (const uint64_t seed : { 300268 }) {
+        running = seed;
+        const sim::Result result = sim::run_schedule(*world_, seed, limits, false);
+        EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem, true);
     }
 }
 
