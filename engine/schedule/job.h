@@ -78,7 +78,7 @@ typedef struct choice {
     weir_sampler_history history; /* owned; arrays only with penalties */
     weir_grammar_state *grammar; /* owned; what it has accepted of the answer. NULL: none */
     bool in_thought; /* with a limit of reasoning: it is open, and has n_thought tokens */
-    int32_t n_thought;
+    int32_t n_thought, n_end_text; /* n_end_text: bytes of thought.end_text that it ends with */
     int32_t first_sampled, n_sampled; /* of the step: its tokens in service_step.sampled */
     /* Accepted tokens whose rows the next step computes again, from the recurrent state before
      * them. */

@@ -76,6 +76,27 @@ static void limit_thought(choice *c, weir_sample_limits *limits, weir_sampler_sc
     limits->allowed = mask;
 }
 
+/* The text ends with the first n bytes of `tag`, then with `byte`: with how many after it. */
+static int32_t tag_bytes(const char *tag, int32_t n, char byte)
+{
+    int32_t k = n + 1;
+    while (k > 0 && (tag[k - 1] != byte || memcmp(tag, tag + n + 1 - k, (size_t)k - 1) != 0)) k--;
+    return k;
+}
+
+/* True if the tag that ends reasoning is complete, spelled with other tokens than its own. */
+static bool spells_end(choice *c, int32_t token)
+{
+    const weir_thought_limit *const thought = &c->job->request.thought;
+    size_t n = 0;
+    if (thought->end_text == NULL) return false;
+    const int32_t whole = (int32_t)strlen(thought->end_text);
+    const char *const text = thought->text_of(thought->vocabulary, token, &n);
+    for (size_t i = 0; i < n && c->n_end_text < whole; i++)
+        c->n_end_text = tag_bytes(thought->end_text, c->n_end_text, text[i]);
+    return c->n_end_text == whole;
+}
+
 /* n_answer: tokens of the answer before it. */
 static void note_thought(choice *c, int32_t token, int32_t n_answer)
 {
@@ -83,7 +104,7 @@ static void note_thought(choice *c, int32_t token, int32_t n_answer)
     if (!thought->is_limited) return;
     if (!c->in_thought)
         c->in_thought = n_answer == 0 && token == thought->begin;
-    else if (token == thought->end)
+    else if (token == thought->end || spells_end(c, token))
         c->in_thought = false;
     else
         c->n_thought++;

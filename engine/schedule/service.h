@@ -102,6 +102,11 @@ typedef struct weir_thought_limit {
     bool is_open; /* the prompt opened it; else `begin` does, as the first token; -1: nothing */
     int32_t begin, end; /* tokens; after the limit `end` is drawn */
     int32_t n_tokens;
+    /* Reasoning also ends with this text, of other tokens than `end`. Static; NULL: not known. */
+    const char *end_text;
+    /* The bytes [n] of a token in the answer's text; any thread. NULL without end_text. */
+    const char *(*text_of)(const void *vocabulary, int32_t token, size_t *n);
+    const void *vocabulary; /* lives as long as the service */
 } weir_thought_limit;
 
 typedef struct weir_request {

@@ -124,6 +124,15 @@ static int32_t find_tag(const weir_generation *g, const char *tag)
     return weir_tokenizer_find(g->exchange->server->options.tokenizer, tag, strlen(tag));
 }
 
+/* Control tokens have no text. */
+static const char *text_of(const void *vocabulary, int32_t token, size_t *n)
+{
+    bool is_control;
+    const char *const bytes = weir_tokenizer_token_bytes(vocabulary, token, n, &is_control);
+    if (is_control) *n = 0;
+    return bytes;
+}
+
 /* The tokens between which the limit counts. Without reasoning there is nothing to limit. */
 static weir_status limit_thought(weir_generation *g, weir_api_error *error)
 {
@@ -139,16 +148,19 @@ static weir_status limit_thought(weir_generation *g, weir_api_error *error)
     *thought = (weir_thought_limit){ .is_open = start.state == WEIR_THINK_INSIDE,
                                      .begin = -1,
                                      .end = -1,
-                                     .n_tokens = (int32_t)g->request.thought_tokens };
-    if (thought->is_open) thought->end = find_tag(g, weir_reasoning_end_tag(start.tags));
+                                     .n_tokens = (int32_t)g->request.thought_tokens,
+                                     .text_of = text_of,
+                                     .vocabulary = g->exchange->server->options.tokenizer };
+    if (thought->is_open) thought->end_text = weir_reasoning_end_tag(start.tags);
     for (int i = 0; start.state == WEIR_THINK_MAYBE && weir_reasoning_tag(i) != NULL; i++) {
         const char *const open = weir_reasoning_tag(i); /* its first token, as in force.c */
         thought->begin = weir_tokenizer_find(
             g->exchange->server->options.tokenizer, open, strcspn(open, ">]") + 1
         );
-        thought->end = find_tag(g, weir_reasoning_end_tag(i));
+        thought->end_text = weir_reasoning_end_tag(i);
         if (thought->begin >= 0) break;
     }
+    if (thought->end_text != NULL) thought->end = find_tag(g, thought->end_text);
     thought->is_limited = thought->end >= 0 && (thought->is_open || thought->begin >= 0);
     if (thought->is_limited || !thought->is_open) return WEIR_OK;
     return weir_api_fail(

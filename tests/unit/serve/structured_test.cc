@@ -216,6 +216,27 @@ TEST_F(Structured, ABudgetEndsThoughts)
     }
 }
 
+/* One that spells the tag with other tokens has ended its thought: none is drawn at the limit. The
+ * biases and the penalty make it write <, /, th, ink and >, each once. */
+TEST_F(Structured, ABudgetOfThoughtsThatHaveEnded)
+{
+    open({ "model.context=512" });
+    json_t *const root = ask_json(
+        "POST", "/v1/chat/completions",
+        R"({"messages":[{"role":"user","content":"Plan."}],"max_tokens":30,"temperature":0,)"
+        R"("min_tokens":30,"chat_template_kwargs":{"enable_thinking":true},)"
+        R"("thinking_token_budget":10,"repetition_penalty":10,)"
+        R"("logit_bias":{"27":100,"14":95,"448":90,"745":85,"29":80}})"
+    );
+    const json_t *const choice = json_array_get(json_object_get(root, "choices"), 0);
+    const json_t *const details =
+        json_object_get(json_object_get(root, "usage"), "completion_tokens_details");
+    EXPECT_EQ(json_integer_value(json_object_get(details, "reasoning_tokens")), 4);
+    EXPECT_NE(text_of(choice), "");
+    EXPECT_EQ(text_of(choice).find("</think>"), std::string::npos) << text_of(choice);
+    json_decref(root);
+}
+
 TEST_F(Structured, WhatCannotBeServedIsNamed)
 {
     open({ "model.context=512" });
