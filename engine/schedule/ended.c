@@ -23,10 +23,13 @@ int64_t weir_choice_work(const choice *c)
 {
     const weir_kv_table *const table = &c->sequence->table;
     const bool copies = table->n_heads > 0 && table->n_rows % WEIR_PAGE_TOKENS != 0;
+    const weir_policy_run *const policy_run = c->job->policy_run;
+    const size_t observed =
+        policy_run != NULL ? weir_policy_state_bytes(weir_policy_run_policy(policy_run)) : 0;
     const bool has_state = c->sequence->n_computed > 0;
     return table->n_pages * table->n_heads * (int64_t)sizeof(void *) +
            (copies ? c->job->service->block_bytes : 0) +
-           (has_state ? (int64_t)c->sequence->recurrent_bytes : 0);
+           (has_state ? (int64_t)(c->sequence->recurrent_bytes + observed) : 0);
 }
 
 void weir_service_set_pace(weir_service *service)
@@ -53,7 +56,7 @@ static int32_t cached_tokens(const weir_service *service, const choice *c)
 /* The slot is still the choice's while a policy looks for memory. */
 static void give_back(weir_service *service, choice *c)
 {
-    if (weir_choice_is_held(c)) weir_job_fork_all(c->job);
+    weir_choice_hand_over(c);
     service->pace.ends -= cost_of(c);
     if (c->is_torn)
         weir_choice_forget(c);

@@ -24,8 +24,8 @@ typedef struct service_pace {
 } service_pace;
 
 /* What is moved for a choice before its first step: entries of the pages that it takes over from
- * the prefix cache or forks, a copy of the block that its own rows begin in, and one of the
- * state. */
+ * the prefix cache or forks, a copy of the block that its own rows begin in, and of the
+ * states of recurrent layers and of its policy. */
 int64_t weir_choice_work(const struct choice *c);
 /* reuse.c: true if it may find much when it looks again, and others have taken over as much as may
  * be in this iteration. */

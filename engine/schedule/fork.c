@@ -2,13 +2,14 @@
  * All draw their first token from its logits. To share the rows takes time for each page, so of
  * many choices some begin in later iterations (docs/decisions/0085-begins-and-ends.md). What they
  * fork has to stay as it is: choice 0 waits until the last one has forked it, which then waits for
- * all others. */
+ * all others. With a policy all wait, as rows are dropped when all have them (pruning.c). */
 #include <string.h>
 
 #include "engine/schedule/job.h"
 
 /* Shares the rows of the prompt. Returns false without memory for the table. If choice 0 has ended,
- * what makes room may release it: all choices have forked it then, also this one (give_back). */
+ * what makes room may release it: the last choice, which is this one, has forked it then, or
+ * stalls (give_back). */
 static bool share_rows(choice *c, const choice *from)
 {
     weir_kv_sequence *const to = c->sequence;
@@ -57,6 +58,7 @@ static void fork_rows(choice *c)
     }
     c->is_waiting = false;
     leave(c);
+    c->is_pruning = !weir_policy_is_applied(to); /* if it has a policy, that is next */
     job->service->pace.forks -= weir_choice_work(c);
     if (job->fork_source == 0) job->fork_source = c->index;
 }
@@ -88,9 +90,9 @@ void weir_service_fork(weir_service *service)
     while (service->pace.forks > 0 && (job = next_job(service)) != NULL) fork_rows(next_of(job));
 }
 
-void weir_job_fork_all(weir_job *job)
+void weir_choice_hand_over(const choice *c)
 {
-    while (job->n_unforked > 0) fork_rows(next_of(job));
+    while (weir_choice_is_held(c)) fork_rows(next_of(c->job));
 }
 
 void weir_choice_stall_forks(const choice *c)

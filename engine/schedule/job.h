@@ -425,7 +425,9 @@ void weir_choice_wait_to_fork(choice *c);
 /* Gives those of all jobs their rows, as many as may in this iteration; the others stall if there
  * is no memory for their tables. */
 void weir_service_fork(weir_service *service);
-void weir_job_fork_all(weir_job *job);
+/* Called when it ends: if others fork its rows, the last one does now, and is forked in its
+ * place. */
+void weir_choice_hand_over(const choice *c);
 /* True if others are to fork its rows: it is in no step meanwhile. */
 static inline bool weir_choice_is_held(const choice *c)
 {

@@ -205,13 +205,14 @@ static void end_work(weir_service *service, int32_t n_items)
     if (status != WEIR_OK || !uses_pruner(c)) settle(c, n_items, status, error.text);
 }
 
-/* The first in order that has not been tried and whose policy run the thread leaves alone. */
+/* The first in order that has not been tried, whose rows no other choice is to fork, and whose
+ * policy run the thread leaves alone. */
 static choice *next_untried(const weir_service *service)
 {
     choice *next = NULL;
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        if (c == NULL || !c->is_pruning || c->is_tried) continue;
+        if (c == NULL || !c->is_pruning || c->is_tried || c->job->n_unforked > 0) continue;
         const bool is_used = weir_pruner_uses(service->pruner, c->sequence->policy_run) &&
                              (!uses_pruner(c) || weir_pruner_is_busy(service->pruner));
         if (!is_used && (next == NULL || weir_choice_is_before(c, next))) next = c;

@@ -83,7 +83,7 @@ bool weir_service_iterate(weir_service *service, bool is_last)
     const bool has_stepped = weir_service_step(service);
     if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
     weir_step_times_add(&service->times, WEIR_STEP_MAINTAIN);
-    return has_stepped || has_released;
+    return has_stepped || has_released || service->pace.forks <= 0; /* others fork next */
 }
 
 static void *engine_thread(void *user)

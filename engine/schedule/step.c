@@ -88,10 +88,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         weir_choice_sample(c, row, 0, &drawn, service->samplers[0]);
         advance(c, &drawn);
     }
-    if (job->policy_run != NULL)
-        weir_job_fork_all(job); /* before rows are dropped */
-    else
-        weir_service_fork(service);
+    weir_service_fork(service);
 }
 
 /* Reports the tokens that the choice has drawn: those of right drafts, and one more. */

@@ -231,6 +231,43 @@ TEST_F(Ends, ChoicesForkOverSomeSteps)
     }
 }
 
+/* With a policy all wait for the last one: each forks the prompt before rows of it are dropped. */
+TEST_F(Ends, ChoicesWithAPolicyForkOverSomeSteps)
+{
+    enum { CHOICES = 4 };
+    open("qwen3", CHOICES);
+    weir_policy_options policy;
+    ASSERT_EQ(weir_policy_options_default(&policy, "snapkv", &error_), WEIR_OK);
+    ASSERT_EQ(weir_policy_options_set(&policy, "window=8,every=16", &error_), WEIR_OK);
+    std::vector<std::vector<float>> expected;
+    for (const int64_t most : { int64_t{ 1 } << 40, int64_t{ 1 } }) {
+        Call call(prompt(3, 300), 20);
+        support::Moved moved;
+        call.request.n_choices = CHOICES;
+        call.request.ignore_eos = true;
+        call.request.sampling.temperature = 1;
+        call.request.sampling.seed = 7;
+        call.request.want_logprobs = true;
+        call.request.policy = &policy;
+        call.request.kv_budget = 48;
+        set_pace(most);
+        weir_service_call(
+            service_,
+            [](weir_service *service, void *user) {
+                static_cast<support::Moved *>(user)->start(service);
+            },
+            &moved
+        );
+        (void)answer(call);
+        moved.stop();
+        if (expected.empty()) expected = call.logprobs;
+        EXPECT_EQ(call.logprobs, expected);
+        EXPECT_EQ(expected[CHOICES - 1].size(), 20u);
+        EXPECT_GT(call.usage.n_evicted, CHOICES * 200);
+        expect_within(moved, most, most == 1 ? CHOICES - 1 : 1, CHOICES - 1);
+    }
+}
+
 /* The first token of choice 0 is its last: what it has goes to the cache when all have forked it.
  * Of two requests in a step the second forks nothing in it, so its choice 0 has ended before. */
 TEST_F(Ends, ChoicesForkWhatHasEnded)

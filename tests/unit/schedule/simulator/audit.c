@@ -60,6 +60,13 @@ static bool begins_block(const weir_service *service, const choice *c)
            n_rows + n_new > n_before * WEIR_PAGE_TOKENS;
 }
 
+/* With a policy all choices of a request wait until the last one has forked. */
+static bool is_held(const choice *c)
+{
+    const bool waits_for_others = c->job->policy_run != NULL && c->job->n_unforked > 0;
+    return weir_choice_is_held(c) || (waits_for_others && !c->is_waiting);
+}
+
 bool sim_moves(const weir_service *service)
 {
     return weir_kv_moves_begun(service->store) > 0 || weir_prefix_moves(service->prefix) > 0 ||
@@ -88,12 +95,12 @@ int32_t sim_choices(const weir_service *service, sim_choice *out)
            .n_pages = c->sequence->table.n_pages,
            .is_waiting = c->is_waiting,
            .is_unforked = c->is_unforked,
-           .is_held = weir_choice_is_held(c),
+           .is_held = is_held(c),
            .is_stalled = c->is_stalled,
            .is_reading = c->is_reading,
            .is_again = c->is_again,
            .is_decoding = c->n_answer > 0 && !c->is_waiting && !c->is_stalled && !c->is_reading &&
-                          !weir_choice_is_held(c) &&
+                          !is_held(c) &&
                           c->sequence->n_tokens - c->sequence->n_computed == 1 + c->n_redo,
            .is_pruning = weir_job_is_pruning(c->job),
            .lacks_rows = c->n_pruning_blocks > 0,

@@ -16,7 +16,8 @@ typedef struct sim_choice {
     int32_t n_tokens, n_computed, n_answer;
     int64_t n_pages;
     bool is_waiting, is_stalled, is_reading, is_again;
-    bool is_unforked, is_held; /* it waits to fork rows; it is what others fork */
+    bool is_unforked; /* it waits to fork rows */
+    bool is_held; /* it is what others fork, or waits with them */
     bool is_decoding; /* its next row is of the answer, and has not been computed before */
     bool is_pruning; /* stalls while the policy of a choice of its request is applied */
     bool lacks_rows; /* the rows that its policy keeps wait for memory */

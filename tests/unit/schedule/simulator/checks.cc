@@ -277,9 +277,11 @@ std::string check_pace(const View &before, const View &after, bool is_slow, bool
     }
     for (const sim_choice &c : after) {
         const sim_choice *const past = find(before, c);
-        /* Those with a policy fork at once. */
-        n_forked += c.index > 0 && request_of(c)->policy == nullptr && took_rows(c) &&
-                    (past == nullptr || past->is_waiting);
+        /* With a policy choice 0, if it ends, leaves its rows to the last one at once. */
+        const bool is_left = request_of(c)->policy != nullptr &&
+                             request_of(c)->answers[0].finish != WEIR_FINISH_NONE;
+        n_forked +=
+            c.index > 0 && !is_left && took_rows(c) && (past == nullptr || past->is_waiting);
     }
     if (n_unforked > 0 && n_left == n_unforked) return "no choice forks its prompt";
     if (!is_slow || !is_one_step) return "";
