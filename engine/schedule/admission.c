@@ -169,6 +169,17 @@ bool weir_choice_may_fork(const choice *c, int64_t n_rows)
            (weir_service_release_ended(service, true) && n <= unclaimed_pages(service).tables);
 }
 
+/* Choices that found no memory to fork a prompt may stall while others behind them run: these are
+ * preempted then, from the last one on. */
+static bool makes_room(weir_service *service, const candidate *of, const choice *c)
+{
+    bool fits = has_room(service, of);
+    while (!fits && !weir_pruner_is_busy(service->pruner) &&
+           weir_service_preempt(service, c->sequence))
+        fits = has_room(service, of);
+    return fits;
+}
+
 void weir_service_resume_stalled(weir_service *service)
 {
     for (;;) {
@@ -182,7 +193,7 @@ void weir_service_resume_stalled(weir_service *service)
             weir_pruner_uses(service->pruner, first->sequence->policy_run))
             return;
         const candidate resumed = resumed_of(first);
-        if (!has_room(service, &resumed)) return;
+        if (!makes_room(service, &resumed, first)) return;
         first->is_stalled = false;
         weir_choice_reuse(first);
         service->pace.resumes -= weir_choice_work(first);

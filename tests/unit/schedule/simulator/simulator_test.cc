@@ -182,10 +182,11 @@ TEST_F(Simulator, PoliciesOnDisk)
 
 // What the first schedules do not have: one takes the page of a cached run that continues on disk;
 // a prompt does not fit in a step that begins a block, and lacks one within it; the choice that
-// others fork is no prompt, and needs memory when they have.
+// others fork is no prompt, and needs memory when they have; clients share steps that wait; a
+// choice finds no memory to fork a prompt, and one behind it runs.
 TEST_F(Simulator, RareCases)
 {
-    for (const uint64_t seed : { 4724, 115819, 810833, 817827, 902250 }) {
+    for (const uint64_t seed : { 4724, 115819, 810833, 817827, 902250, 910586 }) {
         running = seed;
         const sim::Result result = sim::run_schedule(*world_, seed, {}, false);
         EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem);
