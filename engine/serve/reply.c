@@ -45,6 +45,8 @@ static void write_usage(weir_json_out *json, const weir_generation *g)
     weir_json_key(json, "prompt_tokens_details");
     weir_json_open(json, '{');
     weir_json_put_integer(json, "cached_tokens", usage.n_cached);
+    weir_json_put_integer(json, "matched_tokens", usage.n_matched);
+    if (usage.reuse != NULL) weir_json_put_string(json, "reuse", usage.reuse);
     weir_json_close(json, '}');
     weir_json_key(json, "completion_tokens_details");
     weir_json_open(json, '{');

@@ -8,30 +8,6 @@
 #include "engine/serve/json_out.h"
 #include "engine/serve/openapi.h"
 
-/* The chat page's files, as bytes. They need no key; the page's own requests do. */
-static const unsigned char page[] = {
-#include "engine/serve/page_html.inc"
-};
-static const unsigned char script[] = {
-#include "engine/serve/page_js.inc"
-};
-static const unsigned char style[] = {
-#include "engine/serve/page_css.inc"
-};
-
-static void run_page(weir_exchange *x)
-{
-    weir_reply_text(x, "text/html; charset=utf-8", page, sizeof page);
-}
-static void run_script(weir_exchange *x)
-{
-    weir_reply_text(x, "text/javascript; charset=utf-8", script, sizeof script);
-}
-static void run_style(weir_exchange *x)
-{
-    weir_reply_text(x, "text/css; charset=utf-8", style, sizeof style);
-}
-
 static void run_health(weir_exchange *x)
 {
     static const char ok[] = "{\"status\":\"ok\"}";
@@ -186,6 +162,8 @@ static const weir_route routes[] = {
     { "POST", "/detokenize", false, true, weir_tokens_decode, .summary = "the text of token ids",
       .request = "DetokenizeRequest" },
     { "GET", "/v1/memory", false, false, weir_memory_get, .summary = "where memory is" },
+    { "GET", "/v1/memory/plan", false, false, weir_memory_plan_get,
+      .summary = "what KV would take in other formats" },
     { "GET", "/v1/sessions", false, true, weir_sessions_get, .summary = "conversations on disk" },
     { "POST", "/v1/sessions", false, true, weir_sessions_post_save,
       .summary = "saves what is cached of a conversation", .request = "SaveRequest" },
@@ -242,10 +220,35 @@ static const weir_route routes[] = {
       .produces = "text/plain" },
     { "GET", "/openapi.json", true, false, run_openapi,
       .summary = "this list with the fields of all requests, as OpenAPI 3.1" },
-    { "GET", "/", true, false, run_page, .summary = "a chat page", .produces = "text/html" },
-    { "GET", "/page.js", true, false, run_script, .summary = "its script",
+    { "GET", "/", true, false, weir_page_get, .summary = "a chat page", .produces = "text/html" },
+    { "GET", "/page/chat.js", true, false, weir_page_get, .summary = "its scripts",
       .produces = "text/javascript" },
-    { "GET", "/page.css", true, false, run_style, .summary = "its style", .produces = "text/css" },
+    { "GET", "/page/dom.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/files.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/history.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/markdown.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/markdown_view.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/memory.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/plan.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/server.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/settings.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/store.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/turns.js", true, false, weir_page_get, .summary = "its scripts",
+      .produces = "text/javascript" },
+    { "GET", "/page/memory.css", true, false, weir_page_get, .summary = "its styles",
+      .produces = "text/css" },
+    { "GET", "/page/page.css", true, false, weir_page_get, .summary = "its styles",
+      .produces = "text/css" },
 };
 
 const weir_route *weir_routes(size_t *count)

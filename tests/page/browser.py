@@ -1,6 +1,6 @@
 """A headless Chromium, spoken to over its debugging pipe: JSON texts that end with NUL, on
 descriptors 3 and 4 of the browser. Only what page_test.py needs."""
-import json, os, select, subprocess, tempfile, time
+import base64, json, os, select, subprocess, tempfile, time
 
 
 class Browser:
@@ -88,10 +88,25 @@ class Page:
         self.call("Page.reload")
         self.until("!window.isOld && document.readyState === 'complete'")
 
-    def press_enter(self):
+    def press(self, key, modifiers=0):
+        """Presses Enter, Tab or Escape."""
+        code, text = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, "")}[key]
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r",
-                      windowsVirtualKeyCode=13)
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, text=text,
+                      windowsVirtualKeyCode=code, modifiers=modifiers)
+
+    def show_as(self, width, height, scheme="light"):
+        """The size of the window, and the colours that its user prefers."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                  deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia",
+                  features=[{"name": "prefers-color-scheme", "value": scheme},
+                            {"name": "prefers-reduced-motion", "value": "reduce"}])
+
+    def picture(self, path):
+        shot = self.call("Page.captureScreenshot", format="png")["data"]
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(shot))
 
     def problems(self):
         """What the page's console has complained of: exceptions, refused content."""

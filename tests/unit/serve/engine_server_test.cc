@@ -45,7 +45,7 @@ class OneServer : public EngineServer {
     int log_[2] = { -1, -1 };
 };
 
-TEST_F(OneServer, TheLogSaysWhyNoMoreWasReused)
+TEST_F(OneServer, LogAndUsageSayWhyNoMoreWasReused)
 {
     start();
     const struct {
@@ -57,7 +57,11 @@ TEST_F(OneServer, TheLogSaysWhyNoMoreWasReused)
         { R"(,"cache_prompt":false)", "not asked for" },
     };
     for (const auto &c : cases) {
-        (void)content(question + "4" + c.more + "}");
+        const std::string reply =
+            request("POST", "/v1/chat/completions", question + "4" + c.more + "}");
+        json_t *const root = json_loads(reply.c_str() + reply.find("\r\n\r\n"), 0, nullptr),
+                      *const usage = json_object_get(root, "usage"),
+                      *const details = json_object_get(usage, "prompt_tokens_details");
         json_t *const fields = line();
         const char *const reason = json_string_value(json_object_get(fields, "reuse"));
         const json_int_t cached = json_integer_value(json_object_get(fields, "tokens_cached")),
@@ -70,7 +74,13 @@ TEST_F(OneServer, TheLogSaysWhyNoMoreWasReused)
         else
             EXPECT_EQ(cached, 0) << reason;
         EXPECT_NE(std::string(reason).find(c.reason), std::string::npos) << reason;
+        EXPECT_STREQ(json_string_value(json_object_get(details, "reuse")), reason) << reply;
+        EXPECT_EQ(
+            json_integer_value(json_object_get(details, "matched_tokens")),
+            json_integer_value(json_object_get(fields, "tokens_matched"))
+        );
         json_decref(fields);
+        json_decref(root);
     }
 }
 

@@ -268,6 +268,17 @@ TEST_F(Server, APromptThatNoBudgetHoldsIsRefused)
     EXPECT_NE(std::string::npos, get("/props").find("\"kv_per_request\":1280,\"kv_per_key\":0"));
 }
 
+TEST_F(Server, PlanHasTheFormatsThatHeadsCanHave)
+{
+    open_within(32 << 20, 0);
+    const std::string reply = get("/v1/memory/plan");
+    EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
+    for (const char *const part : { "\"object\":\"memory.plan\"", "\"block_tokens\":64",
+                                    "\"format\":\"f16\",\"lossy\":false,\"bytes_per_block\":",
+                                    "\"policies\":[\"full\",\"sinks\"," })
+        EXPECT_NE(std::string::npos, reply.find(part)) << part << " in " << reply;
+}
+
 TEST_F(Server, MemoryAsJson)
 {
     open_within(32 << 20, 1000); /* slow: the answer is still being made when it is asked about */

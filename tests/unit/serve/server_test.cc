@@ -1,5 +1,7 @@
 // The whole server in this process, over the fake service: sessions, logs, tools, keys, the page.
 #include <functional>
+#include <regex>
+#include <set>
 
 #include "tests/unit/serve/server_fixture.h"
 
@@ -263,7 +265,7 @@ TEST_F(Server, ThePageNeedsNoKeyAndRunsNothingInline)
     options.n_keys = 1;
     open({ 2, 4096, 100, 0 }, options);
     EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
-    const std::string page = get("/"), script = get("/page.js"), style = get("/page.css");
+    const std::string page = get("/"), script = get("/page/chat.js"), style = get("/page/page.css");
     for (const std::string &reply : { page, script, style }) {
         EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply.substr(0, 400);
         EXPECT_NE(std::string::npos, reply.find("X-Content-Type-Options: nosniff"));
@@ -279,6 +281,16 @@ TEST_F(Server, ThePageNeedsNoKeyAndRunsNothingInline)
     );
     EXPECT_EQ(std::string::npos, page.find("<style"));
     EXPECT_EQ(std::string::npos, page.find("<script>"));
+    /* What the page and its scripts name is there. */
+    std::set<std::string> files;
+    const std::regex named("(?:\"page/|from \"\\./)([a-z_]+\\.(?:js|css))\"");
+    const std::string all = page + script + get("/page/turns.js") + get("/page/markdown_view.js");
+    for (auto at = std::sregex_iterator(all.begin(), all.end(), named);
+         at != std::sregex_iterator(); ++at)
+        files.insert((*at)[1]);
+    EXPECT_EQ(14u, files.size());
+    for (const std::string &file : files)
+        EXPECT_EQ(0u, get("/page/" + file).find("HTTP/1.1 200")) << file;
 }
 
 TEST_F(Server, PortInUse)

@@ -1,0 +1,157 @@
+// What the browser keeps: conversations, as trees of messages, for this origin; the API key only
+// for this tab.
+//
+// A conversation is { id, title, updated, leaf, next, nodes, settings, isKept }. A node is { id,
+// parent, role, content, ... }; nodes with the same parent are branches, and the path from `leaf`
+// to the root is what is shown and sent.
+
+const TALK = "weir.talk.", SHOWN = "weir.shown", KEY = "weir.key", SETTINGS = "weir.settings";
+const MOST_TALKS = 200;
+const ROLES = ["user", "assistant", "tool"];
+
+// Storage may be full or forbidden; the page works without it.
+function put(storage, name, value) {
+  try {
+    storage.setItem(name, value);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function get(storage, name) {
+  try {
+    return storage.getItem(name) || "";
+  } catch {
+    return "";
+  }
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+export const keptKey = () => get(sessionStorage, KEY);
+export const keepKey = key => put(sessionStorage, KEY, key);
+export const shownTalk = () => get(sessionStorage, SHOWN);
+export const keepShownTalk = id => put(sessionStorage, SHOWN, id);
+
+// ---- settings ----
+
+// Strings as they were typed; those of the last conversation are those of the next one.
+export function keptSettings() {
+  return settingsOf(parsed(get(localStorage, SETTINGS)));
+}
+
+export const keepSettings = settings => put(localStorage, SETTINGS, JSON.stringify(settings));
+
+function settingsOf(value) {
+  const settings = {};
+  if (value && typeof value === "object")
+    for (const [name, text] of Object.entries(value))
+      if (typeof text === "string") settings[name] = text;
+  return settings;
+}
+
+// ---- conversations ----
+
+export function newTalk(settings) {
+  const id = crypto.getRandomValues(new Uint32Array(2)).join("-");
+  return { id, title: "", updated: Date.now(), leaf: 0, next: 1, nodes: {}, isKept: false,
+           settings: { ...settings } };
+}
+
+// What was read from storage, if it is a conversation; another page of this origin may have written
+// anything.
+function checked(talk, id) {
+  if (!talk || talk.id !== id || typeof talk.nodes !== "object" || !talk.nodes) return null;
+  const nodes = {};
+  let last = 0;
+  for (const node of Object.values(talk.nodes)) {
+    const isNode = node && Number.isInteger(node.id) && node.id > 0 && ROLES.includes(node.role) &&
+      typeof node.content === "string" && node.parent >= 0 && node.parent < node.id;
+    if (!isNode || (node.parent !== 0 && !nodes[node.parent])) return null;
+    nodes[node.id] = node;
+    last = Math.max(last, node.id);
+  }
+  return { id, nodes, title: String(talk.title || ""), updated: Number(talk.updated) || 0,
+           leaf: nodes[talk.leaf] ? talk.leaf : 0, next: last + 1, isKept: talk.isKept === true,
+           settings: settingsOf(talk.settings) };
+}
+
+export const readTalk = id => checked(parsed(get(localStorage, TALK + id)), id);
+
+function names() {
+  try {
+    return Object.keys(localStorage).filter(name => name.startsWith(TALK));
+  } catch {
+    return [];
+  }
+}
+
+// The newest first.
+export function listTalks() {
+  const talks = names().map(name => readTalk(name.slice(TALK.length))).filter(talk => talk);
+  return talks.sort((a, b) => b.updated - a.updated);
+}
+
+export function removeTalk(id) {
+  try {
+    localStorage.removeItem(TALK + id);
+  } catch { /* there is none */ }
+}
+
+// Saves a conversation that has messages. The oldest others make room. False: it is not kept.
+export function saveTalk(talk) {
+  if (Object.keys(talk.nodes).length === 0) return true;
+  const text = JSON.stringify(talk), name = TALK + talk.id;
+  const isNew = get(localStorage, name) === "";
+  if (isNew && names().length >= MOST_TALKS) removeOldest(talk.id);
+  while (!put(localStorage, name, text))
+    if (!removeOldest(talk.id)) return false;
+  return true;
+}
+
+function removeOldest(spared) {
+  const oldest = listTalks().filter(talk => talk.id !== spared).at(-1);
+  if (oldest) removeTalk(oldest.id);
+  return oldest !== undefined;
+}
+
+// ---- the tree ----
+
+export function addNode(talk, parent, fields) {
+  const node = { ...fields, id: talk.next++, parent };
+  talk.nodes[node.id] = node;
+  talk.leaf = node.id;
+  talk.updated = Date.now();
+  if (!talk.title && node.role === "user") talk.title = node.content.trim().slice(0, 60).trim();
+  return node;
+}
+
+export function removeNode(talk, node) {
+  delete talk.nodes[node.id];
+  if (talk.leaf === node.id) talk.leaf = node.parent;
+}
+
+// From the first message to the leaf.
+export function pathOf(talk, leaf = talk.leaf) {
+  const path = [];
+  for (let node = talk.nodes[leaf]; node; node = talk.nodes[node.parent]) path.push(node);
+  return path.reverse();
+}
+
+export const branchesOf = (talk, node) =>
+  Object.values(talk.nodes).filter(other => other.parent === node.parent);
+
+// Shows the branch of a node, down to its newest message. Ids grow, and a parent has a smaller one.
+export function enterBranch(talk, node) {
+  const below = new Set([node.id]);
+  for (const other of Object.values(talk.nodes))
+    if (below.has(other.parent)) below.add(other.id);
+  talk.leaf = Math.max(...below);
+}
