@@ -275,3 +275,20 @@ def test_kept_on_the_server(page, url, key):
     press_button(page, "Sure? Delete " + title)
     page.until("%s.then(found => !found)" % (listed % name))
     page.run(PLAYER)
+
+
+def test_what_the_server_did_not_keep_is_said(page, url, key):
+    begin(page)
+    click(page, "show-settings")
+    page.run("document.getElementById('set-kept').checked = true")
+    press_button(page, "Apply")
+    page.run("""{ const player = window.fetch; window.fetch = (path, options) =>
+      path.startsWith("/v1/sessions") ? Promise.reject(new TypeError("gone"))
+      : player(path, options); } true""")
+    say(page, "Lost")
+    answer(page, "indeed")
+    page.until("document.getElementById('keep-problem').innerText === "
+               "'Not saved on the server: gone'")
+    press_button(page, "Delete Lost")
+    press_button(page, "Sure? Delete Lost")
+    page.until("document.getElementById('keep-problem').innerText === 'Still on the server: gone'")

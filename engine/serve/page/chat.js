@@ -218,11 +218,24 @@ function end({ talk: of, node }, problem) {
 
 // ---- conversations on the server ----
 
-async function keepOnServer(of) {
-  const reply = await post("/v1/sessions", { name: sessionOf(of) });
-  byId("keep-problem").textContent = reply.ok ? "" : "Not saved on the server: " +
-    await problemOf(reply);
+// Shows why the server did not do it; `fine` is a status that is no problem either.
+async function sayProblem(request, what, fine) {
+  let problem = "";
+  try {
+    const reply = await request;
+    if (!reply.ok && reply.status !== fine) problem = await problemOf(reply);
+  } catch (error) {
+    problem = error.message;
+  }
+  byId("keep-problem").textContent = problem && `${what}: ${problem}`;
 }
+
+const keepOnServer = of =>
+  sayProblem(post("/v1/sessions", { name: sessionOf(of) }), "Not saved on the server");
+
+const dropFromServer = of =>
+  sayProblem(call("/v1/sessions/" + sessionOf(of), { method: "DELETE" }),
+    "Still on the server", 404);
 
 // ---- conversations ----
 
@@ -240,7 +253,7 @@ function dropTalk(id) {
   if (dropped) dropped.isRemoved = true;
   running.get(id)?.abort.abort();
   removeTalk(id);
-  if (dropped?.isKept) call("/v1/sessions/" + sessionOf(dropped), { method: "DELETE" });
+  if (dropped?.isKept) dropFromServer(dropped);
   if (talk.id === id) startTalk();
   else showRunning();
   byId("new").focus();
