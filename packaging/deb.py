@@ -27,13 +27,14 @@ Section: science
 Priority: optional
 Installed-Size: {kib}
 Depends: {depends}
-Recommends: libcurl4
+Recommends: libcurl4, libedit2
 Description: inference engine for large language models
  Serves models through OpenAI's API within a memory limit that it keeps: what
  does not fit is refused before it is allocated. Conversations are saved and
  restored. With a small trained model, a systemd service and a C library.
  .
- libcurl4 is for `weir get`, which downloads models.
+ libcurl4 is for `weir get`, which downloads models, libedit2 for the lines of
+ `weir chat`.
 """
 
 

@@ -61,7 +61,9 @@ struct weir_editor {
 
 static weir_status load(weir_editor *edit, weir_error *error)
 {
-    void *const library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL); /* never unloaded */
+    /* Never unloaded. The second is its name everywhere but in Debian. */
+    void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) library = dlopen("libedit.so.0", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return weir_error_set(
             error, WEIR_EUNSUPPORTED,

@@ -1,5 +1,6 @@
 /* engine/cli/run_run.c - weir run: an answer or a chat of a model, which is downloaded if need
  * be. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,6 +37,7 @@ static weir_status find_model(
     const bool may_ask = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
     if (!downloads && !(may_ask && agrees(name))) return status;
     WEIR_TRY(weir_get_model(&result, &(weir_get){ .name = name }, error));
+    (void)signal(SIGINT, SIG_DFL); /* Ctrl-C ends what follows, as without a download */
     (void)snprintf(config->model.path, capacity, "%s", result.path);
     return strcmp(config->model.path, result.path) == 0
                ? WEIR_OK

@@ -243,7 +243,7 @@ static weir_status make_plan_with_head(
     return make_plan(engine, options, spec, error);
 }
 
-/* Reads headers, architecture and tokenizer, and plans; allocates nothing larger. */
+/* Reads headers, architecture and tokenizer, and plans; no more. *spec has no sizes of the plan. */
 static weir_status prepare(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
 )
@@ -254,10 +254,6 @@ static weir_status prepare(
     status = make_plan_with_head(engine, options, spec, error);
     if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
     engine->plan.f32_activations = engine->f32_activations;
-    spec->pages = engine->plan.facts.kv_pages;
-    spec->max_rows = spec->windows.max_rows = engine->plan.facts.window;
-    spec->windows.n_blocks = engine->plan.facts.n_window_blocks;
-    spec->table_bytes = engine->plan.tables;
     return WEIR_OK;
 }
 
@@ -335,6 +331,10 @@ static weir_status open_all(
 {
     weir_kv_spec spec = { 0 };
     WEIR_TRY(prepare(engine, options, &spec, error));
+    spec.pages = engine->plan.facts.kv_pages;
+    spec.max_rows = spec.windows.max_rows = engine->plan.facts.window;
+    spec.windows.n_blocks = engine->plan.facts.n_window_blocks;
+    spec.table_bytes = engine->plan.tables;
     warn_of_unused(engine);
     WEIR_TRY(weir_ledger_reserve(
         engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS, engine->plan.process, error

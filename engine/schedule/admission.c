@@ -169,11 +169,37 @@ bool weir_choice_may_fork(const choice *c, int64_t n_rows)
            (weir_service_release_ended(service, true) && n <= unclaimed_pages(service).tables);
 }
 
+/* False if there is no room even without all that run behind it, because of those before it. */
+static bool may_make_room(const weir_service *service, const candidate *of, const choice *c)
+{
+    const weir_service_hooks *const hooks = service->hooks;
+    const weir_kv_store *const store = service->store;
+    weir_kv_pages most = unclaimed_pages(service);
+    bool is_first = true; /* of those that hold pages */
+    if (hooks != NULL) most = weir_kv_pages_plus(most, hooks->held(hooks->user));
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const other = service->slots[i].owner;
+        if (other == NULL || other->is_waiting || other->is_stalled) continue;
+        const weir_kv_table *const table = &other->sequence->table;
+        const int64_t all = (rows_to_come(other) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        if (weir_choice_is_before(other, c)) {
+            is_first = is_first && table->n_pages == 0;
+            continue;
+        }
+        most = weir_kv_pages_plus(
+            most, weir_kv_store_pages_of(store, 0, weir_max(table->n_pages, all))
+        );
+        most.tables += table->n_units + weir_kv_table_more(table, store, all);
+    }
+    return is_first || weir_kv_pages_fit(pages_of(service, of, shared_rows(of)), most);
+}
+
 /* Choices that found no memory to fork a prompt may stall while others behind them run: these are
- * preempted then, from the last one on. */
+ * preempted then, from the last one on, if that may help. */
 static bool makes_room(weir_service *service, const candidate *of, const choice *c)
 {
     bool fits = has_room(service, of);
+    if (!fits && !may_make_room(service, of, c)) return false;
     while (!fits && !weir_pruner_is_busy(service->pruner) &&
            weir_service_preempt(service, c->sequence))
         fits = has_room(service, of);

@@ -398,7 +398,8 @@ void weir_service_admit(weir_service *service);
 /* Ends running jobs that are cancelled or late, those in a step that waits only for their
  * clients. */
 void weir_service_end_over(weir_service *service);
-/* In order, while all their rows and one more page fit. */
+/* In order, while all their rows and one more page fit. What runs behind the first one that does
+ * not fit is preempted for it, if that may help. */
 void weir_service_resume_stalled(weir_service *service);
 /* True if the table of a fork with n_rows leaves what those that stall before it in order wait
  * for. */

@@ -10,7 +10,8 @@ typedef struct group {
     int64_t n_layers, n_heads, key_dim, value_dim; /* value_dim: as stored */
 } group;
 
-enum { GROUPS = 2 };
+/* Pages that can go to a lower tier have sizes that this divides (engine/kv/tiers/lower_tier.h). */
+enum { GROUPS = 2, COLD_ALIGNMENT = 4096 };
 
 static void find_groups(group out[GROUPS], const weir_engine_facts *facts)
 {
@@ -32,14 +33,17 @@ static bool can_have(const group groups[GROUPS], weir_kv_format format)
     return true;
 }
 
-static void write_format(weir_json_out *json, const group groups[GROUPS], weir_kv_format format)
+static void write_format(
+    weir_json_out *json, const group groups[GROUPS], weir_kv_format format, int64_t alignment
+)
 {
     int64_t page = 0, open = 0;
     WEIR_ASSERT(weir_kv_bits(format) > 0); /* no COUNT */
     for (const group *g = groups; g < groups + GROUPS; g++) {
         if (g->n_layers <= 0) continue;
         const int64_t n = g->n_layers * g->n_heads;
-        page += n * weir_kv_bytes(format, format, g->key_dim, g->value_dim);
+        const int64_t bytes = weir_kv_bytes(format, format, g->key_dim, g->value_dim);
+        page += n * ((bytes + alignment - 1) / alignment * alignment);
         open += n * weir_kv_unsealed_bytes(format, format, g->key_dim, g->value_dim);
     }
     weir_json_open(json, '{');
@@ -69,6 +73,8 @@ void weir_memory_plan_get(weir_exchange *x)
     weir_service_stats_of(x->server->options.service, &stats);
     group groups[GROUPS];
     find_groups(groups, facts);
+    const bool has_cold = facts->kv_pages.n_disk + facts->kv_pages.n_host > 0;
+    const int64_t alignment = has_cold ? COLD_ALIGNMENT : 1;
     weir_buffer text = { 0 };
     weir_json_out json = { .buffer = &text };
     weir_json_open(&json, '{');
@@ -93,7 +99,8 @@ void weir_memory_plan_get(weir_exchange *x)
     weir_json_key(&json, "formats");
     weir_json_open(&json, '[');
     for (int i = 0; i < WEIR_KV_FORMAT_COUNT; i++)
-        if (can_have(groups, (weir_kv_format)i)) write_format(&json, groups, (weir_kv_format)i);
+        if (can_have(groups, (weir_kv_format)i))
+            write_format(&json, groups, (weir_kv_format)i, alignment);
     weir_json_close(&json, ']');
     write_policies(&json);
     weir_json_close(&json, '}');

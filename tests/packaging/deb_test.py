@@ -28,6 +28,9 @@ def check_fields(cases, package):
     for wanted in ("libc6", "libstdc++6", "libdnnl2", "libjansson4", "libomp5-19", "libseccomp2"):
         cases.tell(wanted in depends, f"Depends has no {wanted}: {depends}")
     cases.tell(len(set(depends)) == len(depends), f"Depends: {depends}")
+    # What is loaded at run time is in no ELF file.
+    recommended = fields.get("Recommends", "").split(", ")
+    cases.tell(recommended == ["libcurl4", "libedit2"], f"Recommends: {recommended}")
     info = run(["dpkg-deb", "--info", package]).stdout
     for script in ("conffiles", "postinst", "postrm", "prerm"):
         cases.tell(re.search(rf"\b{script}\b", info), f"no {script}: {info}")
@@ -64,6 +67,10 @@ def check_unit(cases, root):
     models = settings["Environment"].removeprefix("XDG_DATA_HOME=") + "/weir"
     cases.tell(models + "/" == state, f"models are not below StateDirectory: {models}")
     cases.tell(settings["Type"] == "notify", f"Type={settings['Type']}")
+    # The filter answers EPERM, which the program ignores: these would only make it worse.
+    allowed = " ".join(re.findall(r"^SystemCallFilter=([^~].*)$", unit, re.M)).split()
+    for call in ("sched_setaffinity", "setpriority", "ioprio_set", "landlock_restrict_self"):
+        cases.tell(call in allowed, f"SystemCallFilter has no {call}: {allowed}")
     if cases.has("systemd-analyze"):
         path = root / "usr/lib/systemd/system/weir.service"
         said = run(["systemd-analyze", "security", "--offline=true", "--no-pager", path])

@@ -7,6 +7,9 @@ def test_key_is_asked_for(page, url, key):
     page.open(url)
     page.until("!document.getElementById('key-form').hidden")
     assert text_of(page, "model") == ""
+    page.run("document.getElementById('key').value = '\\u043a'")
+    page.run("document.querySelector('#key-form button').click()")
+    assert "ASCII" in text_of(page, "key-problem")
     for given in ("wrong", key):
         page.run("document.getElementById('key').value = %s" % quoted(given))
         page.run("document.querySelector('#key-form button').click()")
@@ -70,6 +73,30 @@ def test_edit_can_be_cancelled(page, url, key):
     assert text_of(page) == before
 
 
+def test_an_answer_that_does_not_come_hides_no_other(page, url, key):
+    begin(page)
+    say(page, "only")
+    answer(page, "first")
+    press_button(page, "Regenerate", LOG)
+    page.until("document.getElementById('stop').hidden === false")
+    click(page, "stop")
+    is_idle(page)
+    assert "first" in text_of(page), text_of(page)
+    page.run("""window.player = window.fetch; window.fetch = (path, options) =>
+      path === "/v1/chat/completions" ? Promise.reject(new TypeError("gone"))
+      : realFetch(path, options); true""")
+    press_button(page, "Regenerate", LOG)
+    page.until(LOG + ".innerText.includes('gone')")
+    assert "first" in text_of(page), text_of(page)
+    page.run("window.fetch = window.player; true")
+    press_button(page, "Try again", LOG)
+    answer(page, "second")
+    assert sent(page) == [("user", "only")] and "2/2" in text_of(page)
+    assert len(kept(page)["nodes"]) == 3, kept(page)
+    press_button(page, "Delete only")
+    press_button(page, "Sure? Delete only")
+
+
 def test_conversations_are_listed_opened_and_deleted(page, url, key):
     begin(page)
     say(page, "Another matter")
@@ -92,10 +119,29 @@ def test_damaged_history_is_left_out(page, url, key):
         { 1: { id: 1, parent: 1, role: "user", content: "its own parent" } } }));
       localStorage.setItem("weir.talk.1-4", JSON.stringify({ id: "1-4", leaf: 1, nodes:
         { 1: { id: 1, parent: 0, role: "system", content: "x" } } })); true""")
+    page.run("""localStorage.setItem("weir.talk.1-5", JSON.stringify({ id: "1-5", leaf: 2,
+      title: "odd parts", nodes: {
+      1: { id: 1, parent: 0, role: "user", content: "odd parts", files: 7 },
+      2: { id: 2, parent: 1, role: "assistant", content: "shown", tool_calls: [null], figures: {},
+           note: {}, reasoning_content: 3 } } })); sessionStorage.setItem("weir.shown", "1-5")""")
     page.reload()
     page.until("document.getElementById('model').innerText !== ''")
+    assert "odd parts" in text_of(page) and "shown" in text_of(page)
+    press_button(page, "Delete odd parts")
+    press_button(page, "Sure? Delete odd parts")
     assert page.run("document.querySelectorAll('.talk').length") == 2
     page.run("for (const n of [2, 3, 4]) localStorage.removeItem('weir.talk.1-' + n)")
+
+
+def test_what_is_too_large_to_keep_removes_nothing(page, url, key):
+    page.run("""window.before = localStorage.length;
+      import("/page/store.js").then(({ addNode, newTalk, saveTalk }) => {
+        const talk = newTalk({});
+        addNode(talk, 0, { role: "user", content: "x".repeat(2e7) });
+        window.isSaved = saveTalk(talk);
+      })""")
+    assert page.run("isSaved") is False
+    assert page.run("before > 0 && localStorage.length === before")
 
 
 def test_new_during_an_answer(page, url, key):
@@ -120,6 +166,22 @@ def test_new_during_an_answer(page, url, key):
     page.until(LOG + ".innerText.includes('old answer late piece later piece')")
 
 
+def test_what_another_tab_wrote_stays(page, url, key):
+    begin(page)
+    say(page, "here")
+    answer(page, "first")
+    page.run("""{ const name = "weir.talk." + sessionStorage.getItem("weir.shown");
+      const talk = JSON.parse(localStorage.getItem(name));
+      talk.nodes[3] = { id: 3, parent: 2, role: "user", content: "there" };
+      localStorage.setItem(name, JSON.stringify({ ...talk, leaf: 3 }));
+      dispatchEvent(new StorageEvent("storage", { key: name })); } true""")
+    say(page, "and here")
+    answer(page, "second")
+    assert [n["content"] for n in kept(page)["nodes"].values()] == \
+        ["here", "first", "there", "and here", "second"], kept(page)
+    assert "there" not in text_of(page).split() and "2/2" in text_of(page)
+
+
 def test_enter_does_not_stop(page, url, key):
     begin(page)
     say(page, "tell me")
@@ -135,6 +197,22 @@ def test_enter_does_not_stop(page, url, key):
     is_idle(page)
     assert page.run("aborted") == 1 and "one two" in text_of(page)
     page.run("document.getElementById('text').value = ''")
+
+
+def test_an_edit_that_is_cancelled_stops_no_answer(page, url, key):
+    begin(page)
+    say(page, "tell me")
+    page.until("document.getElementById('stop').hidden === false")
+    press_button(page, "Edit", LOG)
+    page.press("Escape")
+    assert page.run("aborted") == 0
+    page.run("play('told'); finish(); true")
+    is_idle(page)
+    assert "told" in text_of(page)
+    page.run("[...document.querySelectorAll('#log button')].find("
+             "b => b.textContent === 'Regenerate').focus(); document.activeElement.click()")
+    assert page.run("document.activeElement.id") == "log", "the focus is not lost"
+    answer(page, "again")
 
 
 def test_scrolling_up_is_respected(page, url, key):

@@ -69,6 +69,7 @@ def test_markdown_grows_in_place(page, url, key):
           view.append(text.slice(i, i + size));
           if (i > 200) first ||= all.firstChild;
         }
+        view.flush();
         if (all.innerHTML !== whole.innerHTML) bad.push([size, all.innerHTML]);
         if (first !== all.firstChild) bad.push(["rendered again", size]);
       }
@@ -78,8 +79,29 @@ def test_markdown_grows_in_place(page, url, key):
       view.append("```\\none");
       const code = all.querySelector("code");
       view.append("\\ntwo");
+      view.flush();
       return all.querySelector("code") === code && code.textContent;"""
     assert page.run(kept) == "one\ntwo"
+    named = VIEW % """const all = document.createElement("div"), view = new MarkdownView(all);
+      for (const piece of ["```", "py", "thon\\nx"]) view.append(piece);
+      view.flush();
+      return all.querySelector("figcaption span").textContent;"""
+    assert page.run(named) == "python"
+    long = VIEW % """const all = document.createElement("div"), view = new MarkdownView(all);
+      const begin = performance.now();
+      for (let i = 0; i < 4000; i++) view.append("- item *" + i + "*\\n");
+      view.flush();
+      return [all.querySelectorAll("li").length, performance.now() - begin];"""
+    n, ms = page.run(long)
+    assert n == 4000 and ms < 3000, (n, ms)
+
+
+def test_line_ends_and_headings(page, url, key):
+    text = "# About C#\r\n\r\n- a\r\n- b\r\n\r\n```\r\nx\r\n```\r\n## End ##\r\n"
+    assert page.run(VIEW % ("""const all = document.createElement("div");
+      new MarkdownView(all, %s);
+      return [...all.querySelectorAll("h4, h5, li, pre code")].map(e => e.textContent).join("|")
+      """ % quoted(text))) == "About C#|a|b|x|End"
 
 
 def test_code_is_copied(page, url, key):
@@ -112,6 +134,17 @@ def test_hostile_markdown_does_nothing(page, url, key):
               (a.name === "href" && !/^(https?|mailto):/.test(a.value)))).map(e => e.outerHTML);
         })(%s)""" % quoted(html))
         assert bad == [], (text, bad)
+    slow = ["# x" + " " * 9000 + "y", "~" * 9000 + "`", "``` " + "a" * 9000 + "`",
+            "a|b\n|-" + " " * 9000 + "x", "- a" + " " * 9000 + "\u2028",
+            "|a" * 1500 + "\n" + "|-" * 1500 + "\n" + "|\n" * 1500]
+    took = page.run(VIEW % ("""const all = [];
+      for (const text of %s) {
+        const begin = performance.now();
+        new MarkdownView(document.createElement("div"), text);
+        all.push(performance.now() - begin);
+      }
+      return all;""" % quoted(slow)))
+    assert all(ms < 1000 for ms in took), took
     took = page.run(VIEW % ("""const all = {};
       for (const piece of %s) {
         const begin = performance.now();

@@ -28,6 +28,14 @@ def test_memory_shows_the_accounts(page, url, key):
     named = {name.replace("_", " ") for name, size in accounts.items() if size > 0}
     assert named <= set(shown), (named, shown)
     assert shown["kv"] == bytes_text(accounts["kv"]), shown
+    page.run("""document.querySelector("#accounts summary").focus();
+      window.fetch = (path, options) => path !== "/v1/memory" ? realFetch(path, options)
+        : realFetch(path, options).then(r => r.json()).then(m =>
+            new Response(JSON.stringify({ ...m, preemptions: 7777 })));
+      document.dispatchEvent(new CustomEvent("weir-turn"))""")
+    page.until("document.getElementById('kv-memory').innerText.includes('7,777')")
+    assert page.run("document.activeElement.matches('#accounts summary')"), "the focus stays"
+    page.run("window.fetch = window.realFetch; true")
     assert "of %d pages" % memory["kv"]["pages"] in text_of(page, "kv-memory").replace(",", "")
 
 
@@ -54,6 +62,14 @@ def test_what_if_multiplies_the_plan(page, url, key):
     own = formats[memory["kv"]["format"]]
     assert own["bytes_per_block"] == memory["kv"]["bytes_per_token"] * plan["block_tokens"]
     choose(page, "format", memory["kv"]["format"])
+    choose(page, "context", page.run("document.getElementById('if-context').max"))
+    assert text_of(page, "if-context-value").replace(",", "") == \
+        str(max(plan["window"], plan["trained_context"]))
+    choose(page, "sequences", plan["sequences"] + 1)
+    choose(page, "context", 48)  # 64 tokens
+    assert "sequences at most" in text_of(page, "if-result")
+    choose(page, "sequences", plan["sequences"])
+    assert "Fits" in text_of(page, "if-result")
     choose(page, "context", 80)  # 2 ^ (80 / 8) tokens
     choose(page, "sequences", 2)
     each = 16 * own["bytes_per_block"] + own["open_bytes_per_sequence"] + \

@@ -7,15 +7,26 @@ import { learnPlan } from "./plan.js";
 import { call, eventsOf, post, problemOf, read } from "./server.js";
 import { learnDefaults, openSettings, requestFields } from "./settings.js";
 import {
-  addNode, enterBranch, keepSettings, keepShownTalk, keptSettings, newTalk, pathOf, readTalk,
-  removeNode, removeTalk, saveTalk, shownTalk,
+  addNode, enterBranch, isTalk, keepSettings, keepShownTalk, keptSettings, newTalk, pathOf,
+  readTalk, removeNode, removeTalk, saveTalk, shownTalk,
 } from "./store.js";
 import { figuresText, TurnView } from "./turns.js";
 
 const log = byId("log");
 let talk = newTalk(keptSettings()); // the one that is shown
+let isStale = false; // another tab has written it
 const views = new Map(); // of its messages, by node
 const running = new Map(); // by conversation: { talk, node, abort, model }
+
+// Before a change: what another tab added stays, as branches; what is shown here stays shown.
+function refresh() {
+  const next = isStale && !running.has(talk.id) ? readTalk(talk.id) : null;
+  if (!next) return;
+  isStale = false;
+  if (next.nodes[talk.leaf]) next.leaf = talk.leaf;
+  talk = next;
+  show();
+}
 
 function save(which) {
   const isKept = saveTalk(which);
@@ -34,17 +45,21 @@ function atEnd(change) {
 const actions = {
   edit(node, content) {
     if (running.has(talk.id)) return;
+    refresh();
     addNode(talk, node.parent, { role: "user", content, files: node.files });
     show();
     ask(talk);
   },
   again(node) {
     if (running.has(talk.id)) return;
+    refresh();
+    const before = talk.leaf;
     talk.leaf = node.parent;
     show();
-    ask(talk);
+    ask(talk, before);
   },
   branch(node) {
+    refresh();
     enterBranch(talk, node);
     save(talk);
     show();
@@ -52,6 +67,7 @@ const actions = {
   },
   results(node, texts) {
     if (running.has(talk.id)) return;
+    refresh();
     let parent = node.id;
     node.tool_calls.forEach((of, i) => {
       parent = addNode(talk, parent, { role: "tool", content: texts[i], tool_call_id: of.id }).id;
@@ -74,8 +90,10 @@ function addView(node) {
 }
 
 function show() {
+  const hadFocus = log.contains(document.activeElement);
   views.clear();
   log.replaceChildren();
+  if (hadFocus) log.focus({ preventScroll: true });
   const path = pathOf(talk);
   path.forEach(addView);
   byId("welcome").hidden = path.length > 0;
@@ -87,9 +105,10 @@ function show() {
 }
 
 function showRunning() {
-  const isRunning = running.has(talk.id);
+  const isRunning = running.has(talk.id), focused = document.activeElement;
   byId("send").hidden = isRunning;
   byId("stop").hidden = !isRunning;
+  if (focused?.hidden) byId("text").focus();
   showHistory(talk, running, { open: openTalk, remove: dropTalk });
 }
 
@@ -99,10 +118,17 @@ function showFigures(figures) {
   document.dispatchEvent(new CustomEvent("weir-turn", { detail: figures || null }));
 }
 
-function showProblem(text) {
+function showProblem(text, node, before) {
   const again = button("Try again", () => {
+    if (running.has(talk.id)) return;
     turn.remove();
-    ask(talk);
+    log.focus();
+    refresh();
+    if (before !== node.parent) {
+      talk.leaf = node.parent;
+      show();
+    }
+    ask(talk, before);
   });
   const turn = make("div", { class: "turn problem", role: "alert" }, text + " ", again);
   atEnd(() => log.append(turn));
@@ -179,12 +205,13 @@ async function stream(run, messages) {
   for await (const event of eventsOf(reply.body)) take(event, run);
 }
 
-// Has the answer to the last message, as a new branch below it.
-async function ask(of) {
+// Has the answer to the last message, as a new branch below it. Without one, `before` is shown
+// again.
+async function ask(of, before = of.leaf) {
   const messages = messagesOf(of);
   const node = addNode(of, of.leaf, { role: "assistant", content: "", reasoning_content: "" });
-  const run = { talk: of, node, abort: new AbortController(), frame: 0, saved: performance.now(),
-                waiting: { thought: "", content: "" } };
+  const run = { talk: of, node, before, abort: new AbortController(), frame: 0,
+                saved: performance.now(), waiting: { thought: "", content: "" } };
   running.set(of.id, run);
   if (of === talk) atEnd(() => addView(node));
   save(of);
@@ -201,19 +228,24 @@ async function ask(of) {
   end(run, problem);
 }
 
-function end({ talk: of, node }, problem) {
+function end({ talk: of, node, before }, problem) {
   const isEmpty = !node.content && !node.reasoning_content && !node.tool_calls;
   const view = of === talk ? views.get(node.id) : null;
-  if (isEmpty) removeNode(of, node);
-  else if (problem) node.note = problem;
+  if (isEmpty) {
+    if (of.leaf === node.id) of.leaf = before;
+    removeNode(of, node);
+  } else if (problem) {
+    node.note = problem;
+  }
   if (!of.isRemoved) save(of);
   showRunning();
-  if (view && isEmpty) view.element.remove();
+  if (view && isEmpty && before !== node.parent) show();
+  else if (view && isEmpty) view.element.remove();
   else if (view) atEnd(() => view.finish());
+  if (of.isKept && !of.isRemoved && !problem && !isEmpty) keepOnServer(of);
   if (of !== talk) return;
-  if (isEmpty && problem) showProblem(problem);
+  if (isEmpty && problem) showProblem(problem, node, before);
   if (node.figures) showFigures(node.figures);
-  if (of.isKept && !problem && !isEmpty) keepOnServer(of);
 }
 
 // ---- conversations on the server ----
@@ -240,8 +272,10 @@ const dropFromServer = of =>
 // ---- conversations ----
 
 function openTalk(id) {
-  const next = running.get(id)?.talk || readTalk(id);
+  const isShown = id === talk.id && !isStale; // and newer than what was kept, if there is no space
+  const next = running.get(id)?.talk || (isShown ? talk : readTalk(id));
   if (!next) return;
+  isStale &&= id === talk.id && running.has(id);
   talk = next;
   show();
   if (innerWidth < 1000) toggle("show-history", "history", false);
@@ -260,6 +294,7 @@ function dropTalk(id) {
 }
 
 function startTalk() {
+  isStale = false;
   talk = newTalk(keptSettings());
   show();
 }
@@ -271,6 +306,7 @@ byId("form").addEventListener("submit", event => {
   const content = byId("text").value;
   if (running.has(talk.id) || (!content.trim() && !hasFiles())) return;
   byId("text").value = "";
+  refresh();
   const node = addNode(talk, talk.leaf, { role: "user", content, files: takeFiles() });
   log.querySelector(".problem")?.remove();
   byId("welcome").hidden = true;
@@ -299,9 +335,11 @@ byId("new").addEventListener("click", () => {
 byId("show-history").addEventListener("click", () =>
   toggle("show-history", "history", byId("history").hidden));
 
-byId("show-settings").addEventListener("click", () => openSettings(talk, changed => {
-  keepSettings(changed.settings);
-  save(changed);
+byId("show-settings").addEventListener("click", () => openSettings(talk, ({ settings, isKept }) => {
+  refresh();
+  Object.assign(talk, { settings, isKept });
+  keepSettings(settings);
+  save(talk);
   showRunning();
 }));
 
@@ -310,7 +348,10 @@ addEventListener("keydown", event => {
     running.get(talk.id).abort.abort();
 });
 
-addEventListener("storage", () => showRunning()); // another tab
+addEventListener("storage", event => { // another tab
+  isStale ||= isTalk(event.key, talk.id);
+  showRunning();
+});
 
 addEventListener("pagehide", () => {
   for (const run of running.values()) save(run.talk);

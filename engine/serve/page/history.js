@@ -22,9 +22,15 @@ function sureButton(text, label, act) {
   return element;
 }
 
+let last = "";
+
 // actions: { open(id), remove(id) }
 export function showHistory(shown, running, actions) {
   const talks = listTalks();
+  const now = JSON.stringify([shown.id, talks.map(({ id, title, isKept }) =>
+    [id, title, isKept, running.has(id)])]);
+  if (now === last) return; // the focus and a "Sure?" stay
+  last = now;
   byId("talks").replaceChildren(...talks.map(talk => {
     const title = talk.title || "Untitled";
     const marks = [running.has(talk.id) ? "answering" : "", talk.isKept ? "on the server" : ""];

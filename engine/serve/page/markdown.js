@@ -3,12 +3,13 @@
 
 const MOST_DEPTH = 12;
 const LONG_TEXT = 20000; // a longer paragraph is shown as it is
-const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$/;
-const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*?))?[ \t]*#*[ \t]*$/;
+// Each takes a time that grows with the line: no two parts that repeat can have the same text.
+const FENCE = /^ {0,3}(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
+const HEADING = /^ {0,3}(#{1,6})(?:[ \t]([^]*))?$/;
 const RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
-const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*)|)$/;
+const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)([^]*)|)$/;
 const QUOTE = /^ {0,3}> ?/;
-const DELIMITERS = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
+const DELIMITERS = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$/;
 
 // ---- blocks ----
 
@@ -30,11 +31,19 @@ function cellsOf(line) {
 }
 
 function readCode(lines, i, fence) {
-  const [, mark, language] = fence, body = [];
+  const [, mark, info] = fence, language = info.trim().split(/\s/, 1)[0], body = [];
   const end = new RegExp("^ {0,3}" + mark[0] + "{" + mark.length + ",}[ \\t]*$");
   let at = i + 1;
   while (at < lines.length && !end.test(lines[at])) body.push(lines[at++]);
   return [{ kind: "code", language, text: body.join("\n") }, Math.min(at + 1, lines.length)];
+}
+
+// Without the signs that close it, which follow a space: "C#" keeps its own.
+function headingText(text) {
+  const all = text.trim();
+  let end = all.length;
+  while (end > 0 && all[end - 1] === "#") end--;
+  return end === 0 || /\s/.test(all[end - 1]) ? all.slice(0, end).trim() : all;
 }
 
 function readQuote(lines, i) {
@@ -98,7 +107,8 @@ function readBlock(lines, i) {
   const line = lines[i], fence = FENCE.exec(line), heading = HEADING.exec(line);
   if (fence) return readCode(lines, i, fence);
   if (heading)
-    return [{ kind: "heading", level: heading[1].length, text: heading[2] || "" }, i + 1];
+    return [{ kind: "heading", level: heading[1].length, text: headingText(heading[2] || "") },
+            i + 1];
   if (RULE.test(line)) return [{ kind: "rule" }, i + 1];
   if (QUOTE.test(line)) return readQuote(lines, i);
   if (ITEM.test(line)) return readList(lines, i);
@@ -110,7 +120,7 @@ function readBlock(lines, i) {
 
 // The blocks of a text, each with the number of its first line.
 export function blocksOf(text) {
-  const lines = text.split("\n"), blocks = [];
+  const lines = text.split(/\r?\n/), blocks = [];
   for (let i = 0; i < lines.length;) {
     if (isBlank(lines[i])) {
       i++;

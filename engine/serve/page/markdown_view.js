@@ -1,8 +1,10 @@
-// Shows Markdown that grows: a block that has ended is never rendered again.
+// Shows Markdown that grows: a block that has ended is never rendered again. One that goes on, such
+// as a long list, is rendered less often the longer that takes.
 import { copyButton, make } from "./dom.js";
 import { addSpans, blocksOf } from "./markdown.js";
 
 const MOST_DEPTH = 12;
+const SHORT_MS = 4, SHARE = 5; // a longer rendering takes at most this part of the time
 
 function codeNode(block) {
   const code = make("code", {}, block.text);
@@ -13,11 +15,17 @@ function codeNode(block) {
 }
 
 function tableNode(block) {
-  const row = (cells, name) => make("tr", {}, ...block.align.map((align, i) => {
-    const cell = make(name, { class: "to-" + align, scope: name === "th" ? "col" : null });
-    addSpans(cell, cells[i] || "");
-    return cell;
-  }));
+  const width = block.align.length;
+  // What a short row lacks is one cell: a table never has more of them than its text has bars.
+  const row = (all, name) => {
+    const cells = all.slice(0, width), last = cells.length - 1;
+    return make("tr", {}, ...cells.map((text, i) => {
+      const cell = make(name, { class: "to-" + block.align[i],
+                                scope: name === "th" ? "col" : null });
+      addSpans(cell, text);
+      return cell;
+    }), last < width - 1 ? make(name, { colspan: String(width - 1 - last) }) : null);
+  };
   return make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Table" },
     make("table", {}, make("thead", {}, row(block.head, "th")),
       make("tbody", {}, ...block.rows.map(cells => row(cells, "td")))));
@@ -73,16 +81,35 @@ export class MarkdownView {
     this.element = element;
     this.open = ""; // the source from the first block that may still change
     this.nodes = []; // and the nodes of it
+    this.next = 0; // not rendered before
+    this.isBehind = false;
     if (text) this.append(text);
   }
 
   append(text) {
     this.open += text;
+    this.isBehind = true;
+    if (performance.now() >= this.next) this.flush();
+  }
+
+  // Renders what append() has left for later.
+  flush() {
+    if (!this.isBehind) return;
+    const begin = performance.now();
+    this.isBehind = false;
+    this.render();
+    const took = performance.now() - begin;
+    this.next = took > SHORT_MS ? begin + SHARE * took : 0;
+  }
+
+  render() {
     const blocks = blocksOf(this.open), lines = this.open.split("\n");
     // Code that grows gets its new text only; a reader's selection stays.
     const shown = this.nodes[0]?.querySelector(":scope > pre > code");
+    const label = this.nodes[0]?.querySelector(":scope > figcaption > span");
     const isGrowing = this.nodes.length === 1 && blocks.length === 1 && shown &&
-      blocks[0].kind === "code" && blocks[0].text.startsWith(shown.textContent);
+      blocks[0].kind === "code" && (blocks[0].language || "text") === label.textContent &&
+      blocks[0].text.startsWith(shown.textContent);
     if (isGrowing) {
       const more = blocks[0].text.slice(shown.textContent.length);
       if (more) shown.append(more);

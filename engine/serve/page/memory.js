@@ -130,8 +130,10 @@ function showTurn(figures) {
 function show(memory) {
   const kept = new Map([...document.querySelectorAll("#accounts details")].map(
     details => [details.dataset.part, details.open]));
+  const focused = document.activeElement?.closest("#accounts details")?.dataset.part;
   const tiers = Object.entries(memory.tiers).filter(([, tier]) => tier.cap || tier.used);
   byId("accounts").replaceChildren(...tiers.map(([name, tier]) => tierNode(name, tier, kept)));
+  if (focused) document.querySelector(`[data-part="${CSS.escape(focused)}"] > summary`)?.focus();
   byId("kv-memory").replaceChildren(...[kvNode(memory), sequencesNode(memory.sequences)]
     .filter(node => node));
 }
@@ -143,8 +145,7 @@ async function ask() {
     try {
       const memory = await read("/v1/memory"), text = JSON.stringify(memory);
       wasBusy = memory.sequences.length > 0;
-      // What has not changed stays as it is, with the reader's focus in it.
-      if (text !== last && !byId("accounts").contains(document.activeElement)) {
+      if (text !== last) { // else it stays as it is
         last = text;
         show(memory);
       }

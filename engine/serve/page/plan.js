@@ -5,19 +5,22 @@ import { read } from "./server.js";
 
 let plan = null;
 
-// Bytes of the KV of `sequences` sequences of `context` tokens.
+// Bytes of the KV of `sequences` sequences of `context` tokens. `paged`: those of them in blocks,
+// which `kv_bytes` is for; the server has the others for each of its sequences besides.
 export function planBytes(of, { context, sequences, format, budget }) {
   const found = of.formats.find(each => each.format === format) || of.formats[0];
   const rows = budget > 0 ? Math.min(context, budget) : context;
   const blocks = Math.ceil(rows / of.block_tokens);
   const one = blocks * found.bytes_per_block + found.open_bytes_per_sequence +
     of.recurrent_bytes_per_sequence + of.window_bytes_per_sequence;
-  return { rows, one, all: one * sequences, format: found };
+  return { rows, one, all: one * sequences, format: found,
+           paged: blocks * found.bytes_per_block * sequences };
 }
 
 // Sliders of counts go by powers of two: a step is an eighth of a doubling.
 const toStep = value => Math.round(8 * Math.log2(value));
-const fromStep = step => Math.round(2 ** (step / 8));
+const fromStep = step => Math.min(Math.round(2 ** (step / 8)), longest());
+const longest = () => Math.max(plan.window, plan.trained_context, plan.block_tokens);
 
 function chosen() {
   return {
@@ -34,13 +37,16 @@ function showResult() {
   byId("if-context-value").textContent = countText(wish.context);
   byId("if-sequences-value").textContent = countText(wish.sequences);
   byId("if-budget-value").textContent = isFull ? "all" : countText(wish.budget);
-  const { rows, one, all, format } = planBytes(plan, wish), fits = all <= plan.kv_bytes;
+  const { rows, one, all, paged, format } = planBytes(plan, wish);
+  const problem = paged > plan.kv_bytes
+    ? `${bytesText(paged)} in blocks, more than the ${bytesText(plan.kv_bytes)} of this server.`
+    : wish.sequences > plan.sequences ? `This server runs ${plan.sequences} sequences at most.`
+      : "";
   byId("if-result").replaceChildren(
     make("b", {}, bytesText(all)),
     ` (${bytesText(one)} a sequence, ${countText(rows)} rows of each KV head). `,
-    make("span", { class: fits ? "good" : "error" },
-      fits ? `Fits the ${bytesText(plan.kv_bytes)} of this server's KV.`
-        : `More than the ${bytesText(plan.kv_bytes)} of this server's KV.`),
+    make("span", { class: problem ? "error" : "good" },
+      problem || `Fits the ${bytesText(plan.kv_bytes)} of this server's KV.`),
     format.lossy || !isFull ? " Answers may change." : " Answers keep their bits.");
 }
 
@@ -51,11 +57,9 @@ function fillChoices(memory) {
   if (!isThere) byId("if-format").selectedIndex = 0;
   byId("if-policy").replaceChildren(...plan.policies.map(name =>
     make("option", { value: name }, name)));
-  const longest = Math.max(plan.window, plan.trained_context, plan.block_tokens);
-  const bounds = { "if-context": longest, "if-budget": longest };
-  for (const [id, most] of Object.entries(bounds)) {
+  for (const id of ["if-context", "if-budget"]) {
     byId(id).min = String(toStep(plan.block_tokens));
-    byId(id).max = String(Math.ceil(8 * Math.log2(most)));
+    byId(id).max = String(Math.ceil(8 * Math.log2(longest())));
   }
   byId("if-context").value = String(toStep(Math.max(plan.window, plan.block_tokens)));
   byId("if-budget").value = String(toStep(512));

@@ -20,6 +20,10 @@ byId("key-form").addEventListener("submit", event => {
   event.preventDefault();
   const entered = byId("key").value.trim();
   if (!entered || !asked) return;
+  if (!/^[ -~]+$/.test(entered)) { // fetch() could not send it
+    askForKey("A key has ASCII characters only.");
+    return;
+  }
   key = entered;
   keepKey(key);
   byId("key").value = "";

@@ -65,6 +65,24 @@ export function newTalk(settings) {
            settings: { ...settings } };
 }
 
+const listOf = (value, isFine) => Array.isArray(value) && value.every(isFine) ? value : undefined;
+const areStrings = (of, ...keys) => keys.every(key => typeof of?.[key] === "string");
+
+// The parts of a message that the page reads; what has another form is left out.
+function checkedNode({ id, parent, role, content, ...rest }) {
+  const node = { id, parent, role, content };
+  for (const key of ["reasoning_content", "tool_call_id", "note"])
+    if (areStrings(rest, key)) node[key] = rest[key];
+  node.files = listOf(rest.files, file => areStrings(file, "name", "text"));
+  node.tool_calls = listOf(rest.tool_calls,
+    call => areStrings(call?.function, "name", "arguments"));
+  const { usage, timings } = rest.figures || {};
+  if (typeof usage?.prompt_tokens === "number" && typeof usage.completion_tokens === "number")
+    node.figures = { usage, timings:
+      typeof timings?.predicted_per_second === "number" ? timings : undefined };
+  return node;
+}
+
 // What was read from storage, if it is a conversation; another page of this origin may have written
 // anything.
 function checked(talk, id) {
@@ -75,7 +93,7 @@ function checked(talk, id) {
     const isNode = node && Number.isInteger(node.id) && node.id > 0 && ROLES.includes(node.role) &&
       typeof node.content === "string" && node.parent >= 0 && node.parent < node.id;
     if (!isNode || (node.parent !== 0 && !nodes[node.parent])) return null;
-    nodes[node.id] = node;
+    nodes[node.id] = checkedNode(node);
     last = Math.max(last, node.id);
   }
   return { id, nodes, title: String(talk.title || ""), updated: Number(talk.updated) || 0,
@@ -83,6 +101,7 @@ function checked(talk, id) {
            settings: settingsOf(talk.settings) };
 }
 
+export const isTalk = (name, id) => name === TALK + id;
 export const readTalk = id => checked(parsed(get(localStorage, TALK + id)), id);
 
 function names() {
@@ -105,21 +124,26 @@ export function removeTalk(id) {
   } catch { /* there is none */ }
 }
 
-// Saves a conversation that has messages. The oldest others make room. False: it is not kept.
+let tooLong = Infinity; // characters that no place was found for
+
+// Saves a conversation that has messages. The oldest others make room, unless all of them would not
+// be enough: then none goes. False: it is not kept.
 export function saveTalk(talk) {
   if (Object.keys(talk.nodes).length === 0) return true;
-  const text = JSON.stringify(talk), name = TALK + talk.id;
-  const isNew = get(localStorage, name) === "";
-  if (isNew && names().length >= MOST_TALKS) removeOldest(talk.id);
-  while (!put(localStorage, name, text))
-    if (!removeOldest(talk.id)) return false;
-  return true;
-}
-
-function removeOldest(spared) {
-  const oldest = listTalks().filter(talk => talk.id !== spared).at(-1);
-  if (oldest) removeTalk(oldest.id);
-  return oldest !== undefined;
+  const text = JSON.stringify(talk), name = TALK + talk.id, gone = [];
+  if (text.length >= tooLong) return false;
+  const isOneMore = get(localStorage, name) === "" && names().length >= MOST_TALKS;
+  if (!isOneMore && put(localStorage, name, text)) return true;
+  for (const { id } of listTalks().reverse()) {
+    if (id === talk.id) continue;
+    gone.push([TALK + id, get(localStorage, TALK + id)]);
+    removeTalk(id);
+    if (put(localStorage, name, text)) return true;
+  }
+  if (gone.length === 0 && put(localStorage, name, text)) return true;
+  for (const [other, old] of gone) put(localStorage, other, old); // they fitted before
+  tooLong = text.length;
+  return false;
 }
 
 // ---- the tree ----

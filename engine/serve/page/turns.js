@@ -85,6 +85,7 @@ export class TurnView {
 
   finish() {
     this.element.removeAttribute("aria-busy");
+    this.markdown?.flush();
     this.calls?.remove();
     this.calls = this.callsNode();
     if (this.calls) this.body.append(this.calls);
@@ -156,7 +157,10 @@ export class TurnView {
       if (area.value.trim()) this.actions.edit(this.node, area.value);
     };
     area.addEventListener("keydown", event => {
-      if (event.key === "Escape") cancel();
+      if (event.key === "Escape") {
+        event.stopPropagation(); // an answer that comes meanwhile goes on
+        cancel();
+      }
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       send();

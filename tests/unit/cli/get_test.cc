@@ -116,6 +116,18 @@ TEST_F(GetCommand, RunDownloadsWhatItNeeds)
     EXPECT_EQ(run({ "run", folder_ + "/none.gguf", "Hello" }).code, 1);
 }
 
+/* The download catches it; what follows does not look at that before it answers. */
+TEST_F(GetCommand, CtrlCEndsWhatFollowsADownload)
+{
+    (void)signal(SIGINT, SIG_DFL);
+    const Piped nothing("");
+    EXPECT_EQ(run({ "run", "weir/demo", "--yes", "--quiet" }).code, 2);
+    EXPECT_FALSE(hub_.requests().empty());
+    struct sigaction now = {};
+    ASSERT_EQ(sigaction(SIGINT, nullptr, &now), 0);
+    EXPECT_EQ(now.sa_handler, SIG_DFL);
+}
+
 TEST_F(GetCommand, RunAsksOnATerminal)
 {
     (void)setenv("TERM", "dumb", 1);

@@ -128,6 +128,18 @@ TEST(Plan, SaysTheLeastThatFits)
     EXPECT_EQ(least_of(below.err), least) << "as a refusal says it";
 }
 
+/* What is configured of a disk counts, not what this plan has of it. */
+TEST(Plan, SaysTheSameLeastAsARefusal)
+{
+    const auto with = [](long mib) {
+        return plan({ "--memory", std::to_string(mib) + "MiB", "--disk", "50TiB", "--set",
+                      "memory.snapshots=600MiB" });
+    };
+    const long least = least_of(with(60).err);
+    ASSERT_GT(least, 600);
+    EXPECT_SAYS(with(least).out, " " + std::to_string(least) + ".0 MiB   the smallest memory.host");
+}
+
 std::string bar_of(const weir_plan &plan, int columns)
 {
     weir_buffer text = {};

@@ -279,6 +279,24 @@ TEST_F(Server, PlanHasTheFormatsThatHeadsCanHave)
         EXPECT_NE(std::string::npos, reply.find(part)) << part << " in " << reply;
 }
 
+TEST_F(Server, PlanRoundsPagesThatCanGoToDisk)
+{
+    open_within(32 << 20, 0);
+    weir_engine_facts *const facts = weir_fake_service_facts(service_);
+    facts->n_kv_layers = facts->n_kv_heads = 1;
+    facts->key_dim = facts->value_dim = 64;
+    const auto is_rounded = [&] {
+        const std::string reply = get("/v1/memory/plan"), key = "\"bytes_per_block\":";
+        bool all = reply.find(key) != std::string::npos;
+        for (size_t at = reply.find(key); at != std::string::npos; at = reply.find(key, at + 1))
+            all = all && std::stoll(reply.substr(at + key.size())) % 4096 == 0;
+        return all;
+    };
+    EXPECT_FALSE(is_rounded());
+    facts->kv_pages.n_disk = 4;
+    EXPECT_TRUE(is_rounded());
+}
+
 TEST_F(Server, MemoryAsJson)
 {
     open_within(32 << 20, 1000); /* slow: the answer is still being made when it is asked about */
