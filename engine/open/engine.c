@@ -342,7 +342,7 @@ static weir_status open_all(
     WEIR_TRY(weir_model_load(engine->model, engine->ledger, options->progress, options->user, error)
     );
     /* A failure is noticed when a file is opened in it. */
-    if (spec.pages.n_disk > 0) (void)mkdir(spec.disk_folder, 0700);
+    if (spec.pages.n_disk > 0 && spec.disk_folder != NULL) (void)mkdir(spec.disk_folder, 0700);
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = {
         .rows = weir_plan_step_rows(
