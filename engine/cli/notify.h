@@ -11,7 +11,7 @@ extern "C" {
 
 /* name: "/run/systemd/notify", "@NAME" of an abstract socket, or NULL.
  * returns: *out is a descriptor, -1 if name is NULL or "" (no service manager)
- * errors : EUNSUPPORTED (another kind of socket), EIO (nobody listens); *out is -1 */
+ * errors : EUNSUPPORTED (another kind of socket), EIO (no listener); *out is -1 */
 WEIR_MUST_CHECK weir_status weir_notify_open(int *out, const char *name, weir_error *error);
 /* Sends one or several lines, "READY=1\nSTATUS=...". Does nothing without a descriptor.
  * errors : EIO */

@@ -89,19 +89,16 @@ static int answer_input(const weir_config *config, const char *system)
 {
     weir_error error = { 0 };
     weir_buffer text = { 0 };
-    const weir_status status = weir_file_read_input(&text, "-", MAX_PROMPT, &error);
+    weir_status status = weir_file_read_input(&text, "-", MAX_PROMPT, &error);
     size_t n = text.size;
     if (n > 0 && text.data[n - 1] == '\n') text.data[--n] = '\0';
-    const int code = status != WEIR_OK ? weir_fail(status, &error)
-                     : n == 0          ? weir_fail(
-                                    weir_error_set(
-                                        &error, WEIR_EINVAL,
-                                        "standard input is empty, and there is no prompt: weir run "
-                                                 "MODEL TEXT"
-                                    ),
-                                    &error
-                                )
-                              : answer(config, text.data, n, system);
+    if (status == WEIR_OK && n == 0)
+        status = weir_error_set(
+            &error, WEIR_EINVAL,
+            "standard input is empty, and there is no prompt: weir run MODEL TEXT"
+        );
+    const int code =
+        status == WEIR_OK ? answer(config, text.data, n, system) : weir_fail(status, &error);
     weir_buffer_free(&text);
     return code;
 }
