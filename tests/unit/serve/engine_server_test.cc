@@ -134,21 +134,23 @@ TEST_F(OneServer, ATimeoutIsForAllPromptsOfAList)
     json_decref(root);
 }
 
-/* Keeps the engine thread in its third token, as a long step would. */
+/* Keeps the engine thread in a token, as a long step would, once another sequence has some. */
 struct Long {
     std::mutex lock;
     std::condition_variable changed;
-    int n_tokens = 0;
-    bool may_go_on = false;
+    int n_together = 0; /* own tokens since another sequence runs */
+    bool is_done = false, may_go_on = false;
+    weir_service *service = nullptr;
     weir_job *job = nullptr;
 
-    weir_status submit(weir_service *service, weir_error *error)
+    weir_status submit(weir_service *to, weir_error *error)
     {
         static const int32_t prompt[] = { 1, 2, 3 };
+        service = to;
         weir_request request = {};
         request.prompt = prompt;
         request.n_prompt = 3;
-        request.max_tokens = 4;
+        request.max_tokens = 500;
         request.n_choices = 1;
         request.ignore_eos = true;
         request.sampling = weir_sampling_default();
@@ -159,16 +161,21 @@ struct Long {
     static bool on_event(void *user, const weir_event *event)
     {
         Long *const self = static_cast<Long *>(user);
+        weir_service_stats now = {};
+        weir_service_stats_of(self->service, &now);
         std::unique_lock<std::mutex> hold(self->lock);
-        self->n_tokens += event->type == WEIR_EVENT_TOKEN;
+        self->n_together += now.running == 2 && event->type == WEIR_EVENT_TOKEN;
+        self->is_done = event->type == WEIR_EVENT_DONE;
         self->changed.notify_all();
-        if (self->n_tokens >= 3) self->changed.wait(hold, [self] { return self->may_go_on; });
-        return true;
+        if (self->n_together >= 5) self->changed.wait(hold, [self] { return self->may_go_on; });
+        return !self->may_go_on;
     }
-    void wait()
+    /* Whether the engine thread stands still; false: the other sequence never ran. */
+    bool wait()
     {
         std::unique_lock<std::mutex> hold(lock);
-        changed.wait(hold, [this] { return n_tokens >= 3; });
+        changed.wait(hold, [this] { return n_together >= 5 || is_done; });
+        return !is_done;
     }
     void go_on()
     {
@@ -188,13 +195,10 @@ TEST_F(OneServer, ATimeoutDoesNotWaitForALongStep)
             return request("POST", "/v1/chat/completions", question + rest);
         });
     };
-    std::future<std::string> first = ask(R"(400,"timeout":2})");
-    weir_service *const service = weir_engine_service(engine_);
-    weir_service_stats now = {};
-    while (now.running < 1 || now.batch_rows < 40) weir_service_stats_of(service, &now);
     Long step;
-    ASSERT_EQ(step.submit(service, &error), WEIR_OK) << error.text;
-    step.wait();
+    ASSERT_EQ(step.submit(weir_engine_service(engine_), &error), WEIR_OK) << error.text;
+    std::future<std::string> first = ask(R"(400,"timeout":2})");
+    ASSERT_TRUE(step.wait());
     std::future<std::string> second = ask(R"(400,"timeout":0.2,"n":2})");
     for (const auto *const one : { &first, &second })
         EXPECT_EQ(one->wait_for(std::chrono::seconds(20)), std::future_status::ready)
