@@ -68,6 +68,20 @@ WEIR_INLINE void attend(
     }
 }
 
+#define ATTEND(rows)                                                                               \
+    INLINE_DEVICE void attend_##rows(                                                              \
+        team_memory *team, const attention_call *call, const attention_unit *unit,                 \
+        const attention_unit *next, const int width, int tid                                       \
+    )                                                                                              \
+    {                                                                                              \
+        attend(team, call, unit, next, width, rows, tid);                                          \
+    }
+ATTEND(1)
+ATTEND(2)
+ATTEND(4)
+ATTEND(LANE_ROWS)
+#undef ATTEND
+
 /* The smallest register block that holds the rows. */
 WEIR_INLINE void attend_rows(
     team_memory *team, const attention_call *call, const attention_unit *unit,
@@ -75,13 +89,13 @@ WEIR_INLINE void attend_rows(
 )
 {
     if (!HAS_TILES && ROW_THREADS <= 1 && unit->n_rows <= 1)
-        attend(team, call, unit, next, width, 1, tid);
+        attend_1(team, call, unit, next, width, tid);
     else if (!HAS_TILES && ROW_THREADS <= 2 && unit->n_rows <= 2)
-        attend(team, call, unit, next, width, 2, tid);
+        attend_2(team, call, unit, next, width, tid);
     else if (LANE_ROWS == 4 || (!HAS_TILES && ROW_THREADS <= 4 && unit->n_rows <= 4))
-        attend(team, call, unit, next, width, 4, tid);
+        attend_4(team, call, unit, next, width, tid);
     else
-        attend(team, call, unit, next, width, LANE_ROWS, tid);
+        attend_LANE_ROWS(team, call, unit, next, width, tid);
 }
 
 /* On the host values are in L1 and one width serves all; on a device they are registers, so the

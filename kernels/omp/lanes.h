@@ -63,18 +63,22 @@ enum { LANE_THREADS = 1 };
 
 /* LANES stands before a loop whose iterations are independent; LANES_SUM adds into x. UNROLL_DEVICE
  * unrolls where an array must live in registers of many threads, and leaves the loop alone where it
- * lives in L1. */
+ * lives in L1. INLINE_DEVICE is for large functions with a call per unit: on devices arrays that
+ * they take must be registers; on the host they are compiled by themselves, since clang's loop
+ * passes take time by the square of a function's loops. */
 #if defined(WEIR_GPU_LANES) || defined(WEIR_EMULATE_LANES)
 #define LANES
 #define LANES_SUM(x)
 #define TEAM_BARRIER WEIR_PRAGMA(omp barrier)
 #define UNROLL_DEVICE WEIR_PRAGMA(unroll)
+#define INLINE_DEVICE WEIR_INLINE
 #define PREFETCH(p) ((void)(p))
 #else
 #define LANES WEIR_PRAGMA(omp simd simdlen(16))
 #define LANES_SUM(x) WEIR_PRAGMA(omp simd reduction(+ : x) simdlen(16))
 #define TEAM_BARRIER
 #define UNROLL_DEVICE WEIR_PRAGMA(nounroll)
+#define INLINE_DEVICE WEIR_NOINLINE
 #define PREFETCH(p) __builtin_prefetch((p), 0, 3)
 #endif
 
