@@ -215,7 +215,7 @@ void weir_service_resume_stalled(weir_service *service)
             if (c != NULL && c->is_stalled && (first == NULL || weir_choice_is_before(c, first)))
                 first = c;
         }
-        if (first == NULL || service->pace.resumes <= 0 ||
+        if (first == NULL || service->pace.is_preempting || service->pace.resumes <= 0 ||
             weir_pruner_uses(service->pruner, first->sequence->policy_run))
             return;
         const candidate resumed = resumed_of(first);

@@ -11,7 +11,7 @@
 /* ---- what it costs --------------------------------------------------------------------------- */
 /* In bytes that take as long: of a block that the cache keeps its nodes and counts, of another one
  * its pages, and its tail in any case. */
-static int64_t cost_of(const choice *c)
+int64_t weir_choice_end_work(const choice *c)
 {
     enum { TAIL = 1 << 16, BLOCK = 2048, PAGE = 48 };
     const weir_kv_table *const table = &c->sequence->table;
@@ -38,8 +38,15 @@ void weir_service_set_pace(weir_service *service)
     const int64_t all_ns = service->times.ns[WEIR_STEP_FORWARD],
                   most = (all_ns - pace->all_ns) / pace->pass_ns;
     pace->all_ns = all_ns;
-    pace->begins = pace->resumes = pace->forks = pace->follows = pace->ends =
+    pace->begins = pace->resumes = pace->forks = pace->follows = pace->preempts = pace->ends =
         weir_max(pace->least, most);
+}
+
+bool weir_service_will_preempt(weir_service *service)
+{
+    service_pace *const pace = &service->pace;
+    pace->is_preempting = pace->is_preempting || pace->preempts <= 0;
+    return pace->is_preempting;
 }
 
 /* ---- releasing ------------------------------------------------------------------------------- */
@@ -57,7 +64,7 @@ static int32_t cached_tokens(const weir_service *service, const choice *c)
 static void give_back(weir_service *service, choice *c)
 {
     weir_choice_hand_over(c);
-    service->pace.ends -= cost_of(c);
+    service->pace.ends -= weir_choice_end_work(c);
     if (c->is_torn)
         weir_choice_forget(c);
     else

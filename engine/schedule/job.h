@@ -399,7 +399,7 @@ void weir_service_admit(weir_service *service);
  * clients. */
 void weir_service_end_over(weir_service *service);
 /* In order, while all their rows and one more page fit. What runs behind the first one that does
- * not fit is preempted for it, if that may help. */
+ * not fit is preempted for it, if that may help. None while pace.is_preempting. */
 void weir_service_resume_stalled(weir_service *service);
 /* True if the table of a fork with n_rows leaves what those that stall before it in order wait
  * for. */

@@ -1,6 +1,7 @@
 /* engine/schedule/preempt.c - preemption, the last step of reclaiming. The last sequence in order
  * is preempted, so the first always makes progress. Its rows stay in the prefix cache until their
- * pages are needed; what is gone then is computed again, with the same bits. */
+ * pages are needed; what is gone then is computed again, with the same bits. That takes time for
+ * each block, so some are preempted in an iteration, and sequences that lack memory yet stall. */
 #include "engine/schedule/job.h"
 
 bool weir_choice_is_before(const choice *a, const choice *b)
@@ -54,6 +55,7 @@ void weir_choice_preempt(choice *c)
     service->stats.preemptions++;
     pthread_mutex_unlock(&service->lock);
     WEIR_ASSERT(!weir_choice_is_pruned_by_thread(c));
+    service->pace.preempts -= weir_choice_end_work(c);
     weir_choice_stop_pruning(c);
     weir_choice_stall_forks(c);
     weir_choice_release_followers(c);
@@ -69,6 +71,7 @@ bool weir_service_preempt(void *user, const weir_kv_sequence *after)
 {
     const weir_service *const service = user;
     if (service->is_nested) return false; /* the last in order may be in the step that waits */
+    if (service->pace.preempts <= 0) return false; /* others in the next iteration */
     choice *const victim =
         after == NULL ? last_of_all(service) : last_after(service, owner_of(service, after));
     /* The thread will free its pages. */

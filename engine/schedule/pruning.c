@@ -40,7 +40,9 @@ static bool has_cold_blocks(const choice *c)
 typedef struct attempt {
     choice *c;
     bool may_preempt;
-    bool waits; /* out: something will be freed when a move, or the thread, has ended */
+    /* out: something will be freed when a move, or the thread, has ended, or when others are
+     * preempted in the next iteration */
+    bool waits;
 } attempt;
 
 static weir_reclaim_request request_of(
@@ -96,7 +98,10 @@ static bool find_pages(void *user, const weir_kv_sequence *sequence, weir_kv_pag
         try_blocks(a, n_blocks))
         return true;
     if (!a->waits && try_pages(a, WEIR_RECLAIM_FOR_POLICY, pages)) return true;
-    return !a->waits && a->may_preempt && try_pages(a, WEIR_RECLAIM_FOR_POLICY_FULL, pages);
+    if (a->waits || !a->may_preempt) return false;
+    if (try_pages(a, WEIR_RECLAIM_FOR_POLICY_FULL, pages)) return true;
+    a->waits = a->waits || weir_service_will_preempt(a->c->job->service);
+    return false;
 }
 
 /* ---- a choice -------------------------------------------------------------------------------- */

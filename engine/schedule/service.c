@@ -66,6 +66,12 @@ static void end_moves(weir_service *service)
     weir_prefix_demote_windows(service->prefix);
 }
 
+/* Others fork or are preempted in the next iteration. */
+static bool has_more(const weir_service *service)
+{
+    return service->pace.forks <= 0 || service->pace.preempts <= 0;
+}
+
 bool weir_service_iterate(weir_service *service, bool is_last)
 {
     weir_step_times_resume(&service->times);
@@ -83,7 +89,7 @@ bool weir_service_iterate(weir_service *service, bool is_last)
     const bool has_stepped = weir_service_step(service);
     if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
     weir_step_times_add(&service->times, WEIR_STEP_MAINTAIN);
-    return has_stepped || has_released || service->pace.forks <= 0; /* others fork next */
+    return has_stepped || has_released || has_more(service);
 }
 
 static void *engine_thread(void *user)

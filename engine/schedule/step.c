@@ -228,13 +228,26 @@ typedef struct taken {
     const float *logits;
 } taken;
 
+/* A step that failed for lack of memory has reserved rows of some sequences, which may go after
+ * those that lack it. */
+static void give_back_rows(const weir_service *service)
+{
+    for (int32_t i = 0; i < service->facts->n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        if (c != NULL && !c->job->is_in_step && !weir_choice_is_pruned_by_thread(c))
+            weir_kv_unreserve(&c->sequence->table, service->store);
+    }
+}
+
 /* Plans and runs a step. n_items 0: nothing can be computed now. Those that need memory may lose
- * it to others (preempt.c), so each try plans anew. */
+ * it to others (preempt.c), so each try plans anew. When as much was preempted as may be in an
+ * iteration, the last try is of those for which there is memory. */
 static weir_status run_step(
     weir_service *service, weir_step_kind kind, taken *out, weir_error *error
 )
 {
     int32_t *const n_items = &out->n_items;
+    bool is_last = service->pace.is_preempting;
     for (;;) {
         bool waits = false;
         *n_items = weir_service_plan(service);
@@ -249,7 +262,9 @@ static weir_status run_step(
         if (weir_service_free_memory(service, *n_items, &waits) == WEIR_OK) continue;
         if (!waits) return status;
         *n_items = 0;
-        return WEIR_OK;
+        give_back_rows(service);
+        if (is_last || !service->pace.is_preempting) return WEIR_OK;
+        is_last = true;
     }
     service->n_short = 0;
     service->need = (weir_reclaim_need){ 0 };
@@ -304,6 +319,7 @@ bool weir_service_step(weir_service *service)
     weir_service_prune(service, 0);
     weir_service_start_read(service);
     weir_service_resume_stalled(service);
+    if (!service->is_nested) service->pace.is_preempting = false;
     weir_service_fork(service);
     fail_lost(service);
     weir_step_times_add(&service->times, WEIR_STEP_ADMIT);

@@ -179,9 +179,10 @@ weir_status weir_service_find_memory(weir_service *service, int32_t *n_items, we
     request.need = &service->need;
     request.blocks = blocks_of(service, request.pages) + service->n_returning;
     const weir_status status = weir_reclaim(&service->holders, &request, error);
-    if (status != WEIR_OK && !service->need.waits) return status;
+    if (status != WEIR_OK && !service->need.waits && !service->pace.is_preempting) return status;
     const choice *const pruned = first_pruned(service);
-    const bool waits = service->need.waits || for_pages.waits || pruned != NULL;
+    const bool waits =
+        service->need.waits || for_pages.waits || pruned != NULL || service->pace.is_preempting;
     if (waits) *n_items = share_out(service, *n_items, request.blocks);
     if (pruned != NULL) service->n_short += pruned->n_pruning_blocks;
     if (service->n_returning > 0) read_ends(service, !waits);
@@ -194,6 +195,6 @@ weir_status weir_service_free_memory(weir_service *service, int32_t n_items, boo
     const weir_reclaim_request request =
         request_of(service, n_items, WEIR_RECLAIM_FOR_STEP_FULL, &need);
     const weir_status status = weir_reclaim(&service->holders, &request, NULL);
-    *waits = need.waits;
+    *waits = need.waits || (status != WEIR_OK && weir_service_will_preempt(service));
     return status;
 }

@@ -275,6 +275,8 @@ weir_kv_pages weir_kv_reserve_pages(
 /* The first page of the block that the next rows begin in, if it is in the lower tier: then it must
  * be promoted before weir_kv_reserve, unless it is unreadable. NULL: it is in memory, or new. */
 const void *weir_kv_cold_end(const weir_kv_table *table, const weir_kv_store *store);
+/* Gives back the pages of rows that were reserved and not written. */
+void weir_kv_unreserve(weir_kv_table *table, weir_kv_store *store);
 /* Makes the n_new written rows of each head visible. */
 void weir_kv_commit(weir_kv_table *table, int64_t n_new);
 /* Keeps the first `rows` rows and frees pages past them. If sequences are paged, rows is a multiple

@@ -377,6 +377,20 @@ static void drop_pages(weir_kv_table *table, weir_kv_store *store, int64_t keep)
     kv_table_keeps(table, keep);
 }
 
+void weir_kv_unreserve(weir_kv_table *table, weir_kv_store *store)
+{
+    int64_t keep = 0;
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        const int64_t end = kv_pages_per_head(weir_kv_rows_at(table, h));
+        if (end > keep) keep = end;
+        for (int64_t p = table->n_pages - 1; table->is_pruned && p >= end; p--)
+            kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
+    }
+    if (table->n_heads == 0 || keep == table->n_pages) return;
+    drop_pages(table, store, keep);
+    kv_table_fit(table, store);
+}
+
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_pruned));

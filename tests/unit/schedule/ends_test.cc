@@ -35,7 +35,7 @@ class Ends : public support::Service {
                 const int64_t least = *static_cast<int64_t *>(user);
                 service_pace *const pace = &service->pace;
                 pace->least = pace->begins = pace->resumes = least;
-                pace->forks = pace->follows = pace->ends = least;
+                pace->forks = pace->follows = pace->preempts = pace->ends = least;
                 pace->pass_ns = INT64_MAX;
             },
             &bytes

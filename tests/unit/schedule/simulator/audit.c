@@ -70,7 +70,8 @@ static bool is_held(const choice *c)
 bool sim_moves(const weir_service *service)
 {
     return weir_kv_moves_begun(service->store) > 0 || weir_prefix_moves(service->prefix) > 0 ||
-           weir_pruner_is_busy(service->pruner);
+           weir_pruner_is_busy(service->pruner) || service->pace.is_preempting ||
+           service->pace.preempts <= 0;
 }
 
 bool sim_prunes(const weir_service *service) { return weir_pruner_is_busy(service->pruner); }

@@ -37,8 +37,8 @@ typedef struct sim_choice {
 /* Fills in the choices in order (preempt.c), at most one for each slot. Returns how many. */
 int32_t sim_choices(const weir_service *service, sim_choice *out);
 
-/* True if blocks or recurrent states move, or a thread drops rows, so that memory or pages may
- * become free. */
+/* True if blocks or recurrent states move, a thread drops rows, or more sequences may be preempted
+ * in the next iteration, so that memory or pages may become free. */
 bool sim_moves(const weir_service *service);
 
 /* True if a thread drops rows, or has, and the service has not seen it. */

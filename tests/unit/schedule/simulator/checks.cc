@@ -134,8 +134,13 @@ std::string check_admission(
     return "";
 }
 
-std::string check_victims(const View &before, const View &after, bool has_come)
+std::string check_victims(const View &before, const View &after, bool has_come, int64_t n_preempted)
 {
+    int64_t n_back = n_preempted;
+    for (const sim_choice &c : after) {
+        const sim_choice *const past = find(before, c);
+        n_back -= past != nullptr && !past->is_stalled && is_preempted(*past, c);
+    }
     for (const sim_choice &c : after) {
         const sim_choice *const past = find(before, c);
         if (past == nullptr || !has_rows(*past) || c.n_computed >= past->n_computed) continue;
@@ -145,8 +150,9 @@ std::string check_victims(const View &before, const View &after, bool has_come)
         if (is_first && !has_come) return name_of(c) + ", the first in order, lost its rows";
         for (const sim_choice &other : after) {
             const sim_choice *const was = find(before, other);
+            const bool may_be_back = n_back > 0 && other.is_again;
             if (was != nullptr && has_rows(*was) && has_rows(other) && is_before(c, other) &&
-                other.n_computed >= was->n_computed)
+                other.n_computed >= was->n_computed && !may_be_back)
                 return name_of(c) + " lost its rows, and " + name_of(other) +
                        ", which goes after it, has its own";
         }
@@ -266,7 +272,9 @@ std::string check_cost(const View &after, const Setup &setup)
 /* It has rows that another computed. */
 bool took_rows(const sim_choice &c) { return !c.is_waiting && c.n_computed > c.step_rows; }
 
-std::string check_pace(const View &before, const View &after, bool is_slow, bool is_one_step)
+std::string check_pace(
+    const View &before, const View &after, bool is_slow, bool is_one_step, int64_t n_preempted
+)
 {
     int n_resumed = 0, n_forked = 0, n_unforked = 0, n_left = 0;
     for (const sim_choice &past : before) {
@@ -285,6 +293,7 @@ std::string check_pace(const View &before, const View &after, bool is_slow, bool
     }
     if (n_unforked > 0 && n_left == n_unforked) return "no choice forks its prompt";
     if (!is_slow || !is_one_step) return "";
+    if (n_preempted > 1) return std::to_string(n_preempted) + " sequences are preempted";
     if (n_resumed > 1) return std::to_string(n_resumed) + " sequences go on with cached rows";
     return n_forked > 1 ? std::to_string(n_forked) + " choices fork their prompts" : "";
 }

@@ -25,8 +25,11 @@ std::string check_admission(
     int64_t window
 );
 /* A choice that lost rows comes after all that kept theirs, and is not the first. has_come: a job
- * was admitted in the iteration, which may have been before it and be gone. */
-std::string check_victims(const View &before, const View &after, bool has_come);
+ * was admitted in the iteration, which may have been before it and be gone. n_preempted: some of
+ * these may have found all their rows in the cache, and have them again. */
+std::string check_victims(
+    const View &before, const View &after, bool has_come, int64_t n_preempted
+);
 /* Each decoding sequence got a token, except one that was preempted, or that stalls: the block
  * that its next row goes to is on disk, the row needs a page, or its policy is being applied, and
  * blocks, states or the rows that a policy keeps move. Counts both. */
@@ -52,9 +55,11 @@ enum { LEAST_PIECE = 32 }; /* rows of a prompt that go on in any case */
  * prompt; prompt rows cost no more than a chunk, whatever their depth. */
 int64_t cost_of(const View &after, const Setup &setup, const sim_choice &c);
 std::string check_cost(const View &after, const Setup &setup);
-/* Those that go on with cached rows, and those that fork a prompt: at least one of these, and if
- * iterations may move little, one of each. */
-std::string check_pace(const View &before, const View &after, bool is_slow, bool is_one_step);
+/* Those that go on with cached rows, those that fork a prompt, and those that are preempted: at
+ * least one of the second, and if iterations may move little, one of each. */
+std::string check_pace(
+    const View &before, const View &after, bool is_slow, bool is_one_step, int64_t n_preempted
+);
 /* Each sequence gets further. Counts iterations in which nothing was withheld. */
 std::string check_progress(
     const View &before, const View &after, int64_t iteration, bool is_withheld

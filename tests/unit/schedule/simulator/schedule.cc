@@ -353,14 +353,15 @@ class Schedule {
         const char *const unsound = sim_audit(machine_.service(), &machine_.fixed());
         if (unsound != nullptr) fail(unsound);
         check_tokens(after);
-        fail(check_victims(before_, after, has_come_));
+        const int64_t n_preempted = now.preemptions - past.preemptions;
+        fail(check_victims(before_, after, has_come_, n_preempted));
         check_waits(after, now.steps - past.steps);
         if (n_gaps_ > 0) check_rows(n_rows, now.steps - past.steps);
         if (now.steps - past.steps == 1) fail(check_cost(after, setup_));
         fail(shares_.check(before_, after, setup_, now.steps - past.steps == 1));
         counts_.nested += std::max(now.steps - past.steps - 2, int64_t{ 0 });
         const bool is_one = now.steps - past.steps <= 1 && waits_ == counts_.step_waits;
-        fail(check_pace(before_, after, setup_.is_slow, is_one));
+        fail(check_pace(before_, after, setup_.is_slow, is_one, n_preempted));
         fail(check_progress(before_, after, iteration_, is_withheld));
         for (const sim_choice &c : after) counts_.followed += c.leader >= 0;
         for (const sim_choice &c : after) counts_.unforked += c.is_unforked;

@@ -15,8 +15,8 @@
  *            while a thread drops rows
  * Waits      the engine waits for no disk, except for rows that a step attends to, and then only if
  *            no sequence without blocks on disk could go on
- * Pace       where little may begin in an iteration, one sequence that was preempted or read, and
- *            one choice that forks a prompt; and of these one in any case
+ * Pace       where little may begin in an iteration, one sequence that was preempted or read, one
+ *            that is preempted, and one choice that forks a prompt; and of these one in any case
  * Progress   a sequence gets further, or one before it in order does, or the one that it follows,
  *            within `patience` iterations; recomputing is no progress
  * Ends       a cancelled or late job ends in two iterations, and has sent its last event before a

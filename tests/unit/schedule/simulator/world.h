@@ -34,7 +34,7 @@ struct Setup {
     bool caches, evicts, prunes;
     int32_t slots, window_blocks, near_blocks, disk_blocks, nodes, snapshots, cold_states, tables;
     int32_t chunk, mixed_chunk, step_rows, long_prompt, hot, even_depth, queue, drafts;
-    bool is_slow; /* one sequence begins and one ends in an iteration */
+    bool is_slow; /* one sequence begins, one ends and so on in an iteration */
     std::string print() const;
 };
 /* prunes: policies are due on rows on disk more often. */
