@@ -277,10 +277,8 @@ void weir_choice_accept(choice *c, const weir_batch_item *item, int32_t n);
 void weir_choice_end_draft(choice *c, bool keeps_state);
 /* Sets how much the choice drafts from now on. */
 void weir_choice_learn(choice *c, int32_t n_drafts, int32_t n_accepted);
-
 /* Rows of drafts that its sequence can have in the next step; at most 0: none. */
 int32_t weir_choice_draft_rows(const choice *c);
-
 /* mtp.c: drafts by the model's head. */
 
 WEIR_MUST_CHECK weir_status weir_service_open_mtp(weir_service *service, weir_error *error);
@@ -476,6 +474,8 @@ void weir_service_sleep(weir_service *service, int64_t serial);
 
 /* nested.c: an iteration within a step that waits (weir_runner_run_others). user: the service. */
 bool weir_service_iterate_nested(void *user);
+/* True in a nested iteration for one with cold blocks: it is in none of its steps. */
+bool weir_choice_is_for_later(const choice *c);
 /* Keeps the items of a kind; n_left: how many others there were. Returns the number of items. */
 int32_t weir_service_keep_kind(
     weir_service *service, int32_t n_items, weir_step_kind kind, int32_t *n_left

@@ -11,6 +11,12 @@ static bool is_cold(const weir_service *service, int32_t item)
     return weir_kv_table_cold_blocks(table, service->store) > 0;
 }
 
+bool weir_choice_is_for_later(const choice *c)
+{
+    const weir_service *const service = c->job->service;
+    return service->is_nested && weir_kv_table_cold_blocks(&c->sequence->table, service->store) > 0;
+}
+
 static void forget_left(const weir_service *service)
 {
     for (int32_t i = 0; i < service->facts->n_slots; i++)

@@ -234,6 +234,7 @@ int32_t weir_service_plan(weir_service *service)
         c->claim = CLAIM_NONE;
         c->share_rows = 0;
         c->is_skipped = weir_job_is_pruning(c->job) || (can_run(c) && waits_for_block(service, c));
+        c->is_skipped = c->is_skipped || weir_choice_is_for_later(c);
         if (can_run(c) && !c->is_skipped && weir_choice_is_decoding(c)) {
             add_item(&plan, c, 1 + c->n_redo);
             n_rows += 1 + c->n_redo;

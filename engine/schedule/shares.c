@@ -21,17 +21,20 @@ int32_t weir_choice_share_of(const choice *c)
     return (int32_t)(client + CLIENT_ENTRIES * (2 * priority + weir_choice_is_long(c)));
 }
 
-/* It is, or follows one, in a step that waits: nested ones leave it alone. */
-static bool is_in_step(const choice *c)
+/* It is, or follows one, in a step that waits, or has blocks on disk meanwhile: nested steps leave
+ * it alone. */
+static bool is_left_alone(const choice *c)
 {
-    while (c->leader != NULL && !c->job->is_in_step) c = c->leader;
-    return c->job->is_in_step;
+    bool is_left = false;
+    for (; c != NULL && !is_left; c = c->leader)
+        is_left = c->job->is_in_step || weir_choice_is_for_later(c);
+    return is_left;
 }
 
 /* It has a prompt, and could compute it: what it does not get meanwhile it has no claim to. */
 static bool can_pay(const weir_service *service, const choice *c)
 {
-    return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading && !is_in_step(c) &&
+    return c != NULL && !c->is_waiting && !c->is_stalled && !c->is_reading && !is_left_alone(c) &&
            !weir_choice_is_decoding(c) && c->claim != CLAIM_WAITS && !weir_job_is_pruning(c->job) &&
            weir_kv_cold_end(&c->sequence->table, service->store) == NULL;
 }
@@ -98,7 +101,7 @@ void weir_service_open_shares(weir_service *service)
     memset(shares->waits, 0, sizeof shares->waits);
     for (int32_t i = 0; i < service->facts->n_slots; i++) {
         const choice *const c = service->slots[i].owner;
-        if (c == NULL || !is_in_step(c) || weir_choice_is_decoding(c)) continue;
+        if (c == NULL || !is_left_alone(c) || weir_choice_is_decoding(c)) continue;
         const int32_t share = weir_choice_share_of(c);
         shares->waits[share] = shares->is_open[share] && !opens[share];
     }

@@ -19,7 +19,7 @@ enum { SHARE_PRIORITIES = 4, PROMPT_SHARES = 2 * SHARE_PRIORITIES * CLIENT_ENTRI
 typedef struct prompt_shares {
     int64_t rows[PROMPT_SHARES];
     bool is_open[PROMPT_SHARES];
-    bool waits[PROMPT_SHARES]; /* open, and all such prompts are in a step that waits */
+    bool waits[PROMPT_SHARES]; /* open, and a step that waits leaves all such prompts alone */
 } prompt_shares;
 
 /* More tokens are left of its prompt than batch.long_prompt. */

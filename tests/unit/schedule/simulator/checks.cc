@@ -323,10 +323,17 @@ std::string check_step_memory(const View &now)
 
 std::string check_step_wait(const View &now)
 {
-    for (const sim_choice &c : now)
-        if (c.is_decoding && !c.is_in_step && !c.is_cold && !c.is_last_cold && !c.needs_page &&
-            !c.is_pruning && c.leader < 0)
+    const bool lack_some = std::any_of(now.begin(), now.end(), [](const sim_choice &c) {
+        return c.lacks_memory && !c.is_cold;
+    });
+    for (const sim_choice &c : now) {
+        const bool lacks_none = c.is_decoding
+                                    ? !c.needs_page
+                                    : !c.is_held && !lack_some && request_of(c)->policy == nullptr;
+        if (can_run(c) && lacks_none && !c.is_in_step && !c.is_cold && !c.is_last_cold &&
+            c.leader < 0)
             return name_of(c) + " has no block on disk, and waits for a read of others";
+    }
     return "";
 }
 

@@ -68,7 +68,8 @@ std::string check_progress(
 /* While a step runs that was left without some for lack of memory: what it begins goes to those
  * that are before them; the first in order, those with one row, then prompts. */
 std::string check_step_memory(const View &now);
-/* Of those that go on while a step waits for a block: none could. */
+/* Of those that go on while a step waits for a block: none could. Not of prompts with a policy,
+ * whose pieces may be too long for that, nor if one lacks memory: it may have the others' rows. */
 std::string check_step_wait(const View &now);
 
 /* A line of a log: what each has. */
