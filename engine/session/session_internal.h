@@ -121,8 +121,9 @@ void session_contents_free(session_contents *contents);
  * jobs and of the saver wait for each other here; no other thread does. */
 void session_folder_enter(weir_sessions *sessions);
 void session_folder_leave(weir_sessions *sessions);
-/* Deletes the file and its index entry. Returns 0 or errno. Folder entered. */
-int session_folder_drop(weir_sessions *sessions, const char *name);
+/* Deletes the file and its index entry; for_client: what is cached of it is not saved again before
+ * it is used. Returns 0 or errno. Folder entered. */
+int session_folder_drop(weir_sessions *sessions, const char *name, bool for_client);
 /* Deletes automatic files, least recently used first, until there is space for this one, which is
  * reserved for this writer until session_folder_done. Returns ECANCELED if another writer is
  * writing a file of this name. */

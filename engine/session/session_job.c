@@ -28,14 +28,29 @@ bool session_job_is_cached(weir_sessions *sessions, const weir_session_job *job)
     return weir_prefix_has_name(prefix, job->name) || weir_pruned_has_name(prefix, job->name);
 }
 
+typedef struct forgetting {
+    const char *name;
+    bool was_cached; /* out */
+} forgetting;
+
+static void forget(weir_service *service, void *user)
+{
+    forgetting *const f = user;
+    f->was_cached = weir_prefix_forget_name(service->prefix, f->name);
+}
+
+/* A session that is cached and in no file yet would be written when the server ends. */
 static weir_status delete_named(weir_sessions *s, const char *name, weir_error *error)
 {
     session_path path;
+    forgetting cached = { .name = name };
     WEIR_TRY(session_path_of(path, s, name, error));
     session_folder_enter(s);
-    const int reason = session_folder_drop(s, name);
+    const int reason = session_folder_drop(s, name, true);
     session_folder_leave(s);
-    if (reason == 0) return WEIR_OK;
+    if (s->service != NULL && (reason == 0 || reason == ENOENT))
+        weir_service_call(s->service, forget, &cached);
+    if (reason == 0 || cached.was_cached) return WEIR_OK;
     if (reason == ENOENT)
         return weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
     return weir_error_set(error, WEIR_EIO, "%s: cannot delete: %s", path, strerror(reason));

@@ -30,10 +30,19 @@ void session_folder_leave(weir_sessions *sessions)
 }
 
 /* ---- space ----------------------------------------------------------------------------------- */
+typedef struct loss {
+    session_contents of;
+    bool for_client;
+} loss;
+
 static void note_loss(weir_service *service, void *user)
 {
-    const session_contents *const lost = user;
-    weir_prefix_mark_unsaved(service->prefix, lost->tokens, lost->n_tokens, lost->salt);
+    const loss *const lost = user;
+    const session_contents *const of = &lost->of;
+    if (lost->for_client)
+        weir_prefix_forget(service->prefix, of->tokens, of->n_tokens, of->salt);
+    else if (!of->is_pruned)
+        weir_prefix_mark_unsaved(service->prefix, of->tokens, of->n_tokens, of->salt);
 }
 
 static int remove_file(weir_sessions *sessions, const char *name)
@@ -45,22 +54,21 @@ static int remove_file(weir_sessions *sessions, const char *name)
     return 0;
 }
 
-int session_folder_drop(weir_sessions *sessions, const char *name)
+int session_folder_drop(weir_sessions *sessions, const char *name, bool for_client)
 {
-    session_contents lost = { 0 };
-    const bool is_known = sessions->service != NULL &&
-                          session_contents_read(&lost, sessions, name) == WEIR_OK &&
-                          !lost.is_pruned;
+    loss lost = { .for_client = for_client };
+    const bool is_known =
+        sessions->service != NULL && session_contents_read(&lost.of, sessions, name) == WEIR_OK;
     const int reason = remove_file(sessions, name);
     if (is_known && reason == 0) weir_service_call(sessions->service, note_loss, &lost);
-    session_contents_free(&lost);
+    session_contents_free(&lost.of);
     return reason;
 }
 
 /* Deletes an automatic file in favour of a new one. */
 static void replace_file(weir_sessions *sessions, const weir_session_info *info, bool is_for_limit)
 {
-    if (session_folder_drop(sessions, info->name) != 0) return;
+    if (session_folder_drop(sessions, info->name, false) != 0) return;
     const int64_t n = atomic_fetch_add(&sessions->n_replaced, 1) + 1;
     if ((n & (n - 1)) != 0) return;
     if (is_for_limit)

@@ -198,6 +198,8 @@ WEIR_MUST_CHECK weir_status weir_sessions_merge(
 );
 /* Bytes of a packed state in a file; 0: the model has none that can be packed. */
 size_t weir_sessions_packed_bytes(const weir_sessions *sessions, int32_t state_bits);
+/* Deletes the file; what is cached of it, or under this name, is not saved before it is used again.
+ * ENOTFOUND: there is neither. */
 WEIR_MUST_CHECK weir_status
 weir_sessions_delete(weir_sessions *sessions, const char *name, weir_error *error);
 /* *out [*n], sorted by name; free with weir_memory_give. Of damaged files only name and size are

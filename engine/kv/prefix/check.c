@@ -25,6 +25,7 @@ static bool node_is_sound(const weir_prefix *p, int32_t index)
     if (n->n_tokens == 0 && n->children == 0) return false;
     if (prefix_nearest_child(p, n->parent, n->tokens, words, &same) != index) return false;
     if (n->has_lost_file && n->n_saved > 0) return false;
+    if (n->is_deleted && n->n_tried < n->n_tokens) return false;
     if (n->n_saved < 0 || n->n_saved > n->n_tried || n->n_tried > n->n_tokens) return false;
     if (n->n_tokens > 0 && n->n_tokens < RUN && p->is_paged) return false;
     for (int64_t h = 0; n->n_tokens > 0 && h < p->heads; h++)

@@ -262,7 +262,7 @@ static void use(weir_prefix *p, int32_t index)
     node *const run = &p->nodes[index];
     prefix_use_run(p, index);
     if (!run->has_lost_file) return;
-    run->has_lost_file = false;
+    run->has_lost_file = run->is_deleted = false;
     run->n_tried = 0;
 }
 

@@ -253,6 +253,14 @@ void weir_prefix_mark_saved(
 void weir_prefix_mark_unsaved(
     weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
 );
+/* Their client has deleted these tokens: what no other sequence shares of them, and sequences with
+ * a policy that they continue, are not saved before they are used again. */
+void weir_prefix_forget(
+    weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+);
+/* The same for the sequence of this name, which has none any more. Returns false if there is none,
+ * also none with a policy. */
+bool weir_prefix_forget_name(weir_prefix *prefix, const char *name);
 /* The rows that weir_prefix_match would give; changes nothing. */
 int32_t weir_prefix_match_length(
     const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt

@@ -68,7 +68,8 @@ typedef struct node {
     bool is_window_end; /* a row is likely to be next that reads its window block */
     bool is_demotable; /* in ORDER_BLOCKS */
     bool is_idle, is_cold, is_droppable;
-    bool has_lost_file; /* a file that held tokens of this run is gone */
+    bool has_lost_file : 1; /* a file that held tokens of this run is gone */
+    bool is_deleted : 1; /* its client has deleted the session: it is not saved */
     /* Of its tokens: in a file; in a file or never to be saved. */
     int32_t n_saved, n_tried;
     int32_t salt; /* the node of its salt */

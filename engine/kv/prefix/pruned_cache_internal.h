@@ -17,6 +17,7 @@ struct pruned_entry {
     bool is_checkpoint; /* its last tokens are of a prompt that went on */
     bool is_spare;
     bool stands_for_end; /* a checkpoint that was not spare when it was inserted */
+    bool is_deleted; /* its client has deleted the session: it is not saved */
     uint64_t last_use;
     weir_policy_history past;
     /* name "": none. */
@@ -52,6 +53,11 @@ pruned_entry *pruned_make(
     const char **reason
 );
 bool pruned_is_sound(const weir_prefix *p);
+
+/* ---- pruned_files.c -------------------------------------------------------------------------- */
+/* For weir_prefix_forget, and weir_prefix_forget_name. */
+void pruned_forget(weir_prefix *p, const int32_t *tokens, int32_t n_tokens, const char *salt);
+void pruned_forget_name(weir_prefix *p, const char *name);
 
 /* ---- pruned_match.c -------------------------------------------------------------------------- */
 typedef enum kinship {

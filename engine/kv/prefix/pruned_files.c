@@ -56,7 +56,7 @@ weir_status weir_pruned_pin_next(
     pruned_entry *next = NULL;
     for (pruned_entry *t = prefix->pruned;
          prefix->pruned != NULL && t < prefix->pruned + prefix->limits.n_pruned; t++)
-        if (pruned_is_used(t) && (*use == 0 || t->last_use < *use) &&
+        if (pruned_is_used(t) && !t->is_deleted && (*use == 0 || t->last_use < *use) &&
             (next == NULL || t->last_use > next->last_use))
             next = t;
     if (next == NULL) return WEIR_ENOTFOUND;
@@ -84,4 +84,22 @@ const char *weir_pruned_restore(
 bool weir_pruned_has_name(const weir_prefix *prefix, const char *name)
 {
     return name[0] != '\0' && find_queried(prefix, &(weir_pruned_query){ .name = name }) != NULL;
+}
+
+void pruned_forget(weir_prefix *p, const int32_t *tokens, int32_t n_tokens, const char *salt)
+{
+    for (int32_t i = 0; i < pruned_places(p); i++) {
+        pruned_entry *const entry = &p->pruned[i];
+        if (pruned_is_used(entry) && strcmp(entry->salt, salt) == 0 &&
+            pruned_begins(p, entry, tokens, n_tokens))
+            entry->is_deleted = true;
+    }
+}
+
+void pruned_forget_name(weir_prefix *p, const char *name)
+{
+    pruned_entry *const entry = find_queried(p, &(weir_pruned_query){ .name = name });
+    if (entry == NULL) return;
+    weir_prefix_forget(p, pruned_tokens(p, entry), entry->n_tokens, entry->salt);
+    entry->name[0] = '\0';
 }

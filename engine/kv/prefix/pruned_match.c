@@ -133,7 +133,7 @@ weir_prefix_hit weir_pruned_match(
         return hit;
     }
     entry->last_use = ++prefix->clock;
-    entry->is_spare = false;
+    entry->is_spare = entry->is_deleted = false;
     hit.n_rows = entry->n_tokens;
     hit.is_rewritten = entry->stands_for_end;
     if (entry->is_checkpoint) {

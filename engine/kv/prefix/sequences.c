@@ -2,7 +2,7 @@
  * dropped next. */
 #include <string.h>
 
-#include "engine/kv/prefix/pruned_cache.h"
+#include "engine/kv/prefix/pruned_cache_internal.h"
 #include "engine/kv/prefix/tiers_internal.h"
 
 /* ---- cached sequences ------------------------------------------------------------------------ */
@@ -121,7 +121,9 @@ bool weir_prefix_next(
     for (; found != NONE; found = prefix->nodes[found].older) {
         const node *const n = &prefix->nodes[found];
         ++*prefix->visits;
-        if (n->children == 0 && (cursor->last_use == 0 || n->last_use < cursor->last_use)) break;
+        if (n->children == 0 && !n->is_deleted &&
+            (cursor->last_use == 0 || n->last_use < cursor->last_use))
+            break;
     }
     prefix->walk = found != NONE ? prefix->nodes[found].older : NONE;
     if (found == NONE) return false;
@@ -318,4 +320,39 @@ void weir_prefix_mark_unsaved(
         prefix->nodes[index].n_saved = 0;
         prefix->nodes[index].has_lost_file = true;
     }
+}
+
+/* Of the sequence that ends with this run: what no other one shares. */
+static void forget(weir_prefix *p, int32_t end)
+{
+    for (int32_t i = end, child = 0; p->nodes[i].n_tokens > 0 && p->nodes[i].children == child;
+         child = i, i = p->nodes[i].parent) {
+        node *const run = &p->nodes[i];
+        run->n_saved = 0;
+        run->n_tried = run->n_tokens;
+        run->has_lost_file = run->is_deleted = true;
+    }
+}
+
+void weir_prefix_forget(
+    weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt
+)
+{
+    int32_t index = prefix_find_salt(prefix, salt_text(salt)), end = index, same = RUN;
+    for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
+        index = prefix_nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
+        if (index != NONE && same == prefix->nodes[index].n_tokens) end = index;
+    }
+    if (end != NONE) forget(prefix, end);
+    pruned_forget(prefix, tokens, n_tokens, salt_text(salt));
+}
+
+bool weir_prefix_forget_name(weir_prefix *prefix, const char *text)
+{
+    const name *const own = find_name(prefix, text);
+    const bool any = own != NULL || weir_pruned_has_name(prefix, text);
+    if (own != NULL && own->offset == prefix->nodes[own->node].n_tokens) forget(prefix, own->node);
+    prefix_unname(prefix, text);
+    pruned_forget_name(prefix, text);
+    return any;
 }

@@ -278,6 +278,48 @@ TEST_F(Pressure, ASequenceWhoseFileGaveWayIsSavedAgain)
     expect_nothing_leaks();
 }
 
+// A deleted conversation is not written when the server ends, also if it has grown since its file
+// was written, or was in none. What others share with it is, and so is what is used again.
+TEST_F(Pressure, WhatIsDeletedIsNotSaved)
+{
+    for (const char *const model : { "tq", "qwen3" }) {
+        start(model, { "kv.policy.kept=0" });
+        const auto say = [this](const std::vector<int32_t> &ids, const char *name) {
+            Call call(ids, 12);
+            call.request.cache_prompt = true;
+            call.request.session = name;
+            return answer(call);
+        };
+        auto talk = prompt(1, 200);
+        const auto first = say(talk, "talk");
+        ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
+        talk.insert(talk.end(), first.begin(), first.end());
+        (void)say(talk, "talk");
+        (void)say(prompt(2, 100), "brief");
+        for (const char *const name : { "talk", "brief" }) {
+            EXPECT_EQ(weir_sessions_delete(sessions_, name, &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_sessions_delete(sessions_, name, &error_), WEIR_ENOTFOUND);
+            EXPECT_EQ(save(name), WEIR_ENOTFOUND);
+        }
+        EXPECT_EQ(weir_engine_save_sessions(engine_), 0);
+        EXPECT_TRUE(list().empty());
+        std::vector<int32_t> other(talk.begin(), talk.begin() + 150);
+        other.resize(180, 7);
+        (void)run(other);
+        EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+        ASSERT_EQ(list().size(), 1u);
+        EXPECT_EQ(list()[0].n_tokens, 191);
+        (void)run(talk);
+        EXPECT_EQ(weir_engine_save_sessions(engine_), 2);
+        const auto files = list();
+        for (const auto &file : files)
+            EXPECT_EQ(weir_sessions_delete(sessions_, file.name, &error_), WEIR_OK);
+        EXPECT_EQ(weir_engine_save_sessions(engine_), 0) << "of files without a name of a client";
+        stop();
+        std::filesystem::remove_all(folder_);
+    }
+}
+
 TEST_F(Pressure, AFullFolderTakesNoMore)
 {
     start("tq", { "sessions.limit=1" });

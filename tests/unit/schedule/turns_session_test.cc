@@ -116,6 +116,25 @@ TEST_F(Turns, AreThereAfterTheServersEnd)
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
+// Of a conversation that is deleted no turn is written.
+TEST_F(Turns, ADeletedConversationIsNotSaved)
+{
+    start_with_sessions("tq", methods[4]);
+    auto tokens = prompt(1, 150);
+    session_ = "talk";
+    for (int turn = 0; turn < 2; turn++) tokens = next(tokens, run(tokens), 2 + turn, 20);
+    session_ = nullptr;
+    ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
+    EXPECT_EQ(weir_sessions_delete(sessions_, "talk", &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(weir_sessions_delete(sessions_, "talk", &error_), WEIR_ENOTFOUND);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 0);
+    EXPECT_TRUE(list().empty());
+    (void)run(tokens);
+    EXPECT_GT(usage_.n_cached, 150) << usage_.reuse;
+    EXPECT_GT(weir_engine_save_sessions(engine_), 0) << "it was used again";
+    stop();
+}
+
 // A file is of use to who asks for its policy, and a process that cannot have that policy says so.
 TEST_F(Turns, FilesOfOtherPoliciesAreToldApart)
 {

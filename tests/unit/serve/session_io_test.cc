@@ -217,6 +217,21 @@ TEST_F(SessionIo, AnOldFileStaysUntilTheNewOneIsThere)
     }
 }
 
+/* At the end of a server what a client has deleted is not written, whether it was saved or not. */
+TEST_F(SessionIo, ADeletedSessionIsNotWrittenAtTheEnd)
+{
+    const auto remove = [this](const char *path) { return request("DELETE", path, ""); };
+    (void)chat(1, "talk");
+    ASSERT_EQ(0u, save("talk").find("HTTP/1.1 200"));
+    (void)chat(2, "other");
+    EXPECT_EQ(0u, remove("/v1/sessions/talk").find("HTTP/1.1 200"));
+    EXPECT_EQ(0u, remove("/v1/sessions/other").find("HTTP/1.1 200"));
+    EXPECT_EQ(0u, remove("/v1/sessions/talk").find("HTTP/1.1 404"));
+    EXPECT_EQ(weir_sessions_save_recent(weir_engine_sessions(engine_)), 0);
+    EXPECT_NE(list().find("\"data\":[]"), std::string::npos) << list();
+    EXPECT_GT(chat(1).n_cached, 400) << "it is cached";
+}
+
 /* A timeout ends what waits for the disk, too. */
 TEST_F(SessionIo, ATimeoutDoesNotWaitForTheDisk)
 {
