@@ -22,7 +22,7 @@ _LAYERS = [
     ["engine/schedule"],
     ["engine/session"],
     ["engine"],
-    ["engine/cli", "engine/serve"],
+    ["engine/cli", "engine/router", "engine/serve"],
     ["tools"],
     ["tests", "toolchain"],
 ]

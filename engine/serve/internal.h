@@ -21,7 +21,7 @@
 #include "engine/serve/http_chunks.h"
 #include "engine/serve/http_head.h"
 #include "engine/serve/json_out.h"
-#include "engine/serve/local_socket.h"
+#include "engine/serve/listen.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/openai_request.h"
 #include "engine/serve/server.h"
@@ -400,8 +400,7 @@ struct weir_server {
     weir_metrics metrics;
     weir_loop loop;
     weir_line_writer *log; /* NULL: no log */
-    int port;
-    weir_local_socket local_socket;
+    weir_listener socket;
     int64_t start_unix;
     atomic_bool draining;
     atomic_size_t body_bytes, n_exchanges;

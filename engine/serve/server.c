@@ -1,7 +1,4 @@
-/* engine/serve/server.c - options and socket; opens, drains and closes the server. */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netdb.h>
+/* engine/serve/server.c - options; opens, drains and closes the server. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,110 +30,6 @@ static void fill_defaults(weir_server_options *o)
         o->model_name = weir_service_facts_of(o->service)->model;
     if (o->fingerprint == NULL) o->fingerprint = "weir";
     if (o->version == NULL) o->version = "0";
-}
-
-static bool address_is_loopback(const struct sockaddr *address)
-{
-    if (address->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 ==
-               127;
-    return address->sa_family == AF_INET6 &&
-           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
-}
-
-static weir_status listen_on(weir_server *server, const struct addrinfo *address, weir_error *error)
-{
-    const weir_server_options *const o = &server->options;
-    server->access.is_loopback = address_is_loopback(address->ai_addr);
-    if (!server->access.is_loopback && server->access.n_keys == 0 && !o->insecure)
-        return weir_error_set(
-            error, WEIR_ECONFIG,
-            "server.host %s can be reached from other machines and no API key is "
-            "set; give server.api_key_file or WEIR_API_KEY, or set "
-            "server.insecure if that is meant",
-            o->host
-        );
-    server->loop.listener =
-        socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (server->loop.listener < 0)
-        return weir_error_set(error, WEIR_EIO, "cannot make a socket: %s", strerror(errno));
-    const int one = 1;
-    (void)setsockopt(server->loop.listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(server->loop.listener, address->ai_addr, address->ai_addrlen) != 0 ||
-        listen(server->loop.listener, 1024) != 0) {
-        if (errno == EADDRINUSE)
-            return weir_error_set(
-                error, WEIR_EIO,
-                "port %d of %s is in use by another program; choose another with server.port",
-                o->port, o->host
-            );
-        return weir_error_set(
-            error, WEIR_EIO, "cannot listen on %s port %d: %s", o->host, o->port, strerror(errno)
-        );
-    }
-    return WEIR_OK;
-}
-
-/* The host name that clients may use: the configured one, or the machine's. */
-static void find_own_host(weir_access *access, const char *host)
-{
-    struct in6_addr address;
-    const bool is_address =
-        inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
-    if (!is_address)
-        (void)snprintf(access->own_host, sizeof access->own_host, "%s", host);
-    else if (gethostname(access->own_host, sizeof access->own_host - 1) != 0)
-        access->own_host[0] = 0;
-}
-
-/* Without a key it is for one user, as a loopback address is for one machine. */
-static weir_status open_local_socket(weir_server *server, weir_error *error)
-{
-    const char *const path = server->options.host;
-    server->access.is_loopback = true;
-    return weir_local_socket_open(
-        &server->loop.listener, &server->local_socket, path,
-        server->access.n_keys == 0 && !server->options.insecure, error
-    );
-}
-
-static weir_status open_socket(weir_server *server, weir_error *error)
-{
-    const weir_server_options *const o = &server->options;
-    if (weir_local_socket_is_named(o->host)) return open_local_socket(server, error);
-    if (o->port < 0 || o->port > 65535)
-        return weir_error_set(
-            error, WEIR_ECONFIG, "server.port is %d; it must be 0 to 65535", o->port
-        );
-    char port[8];
-    (void)snprintf(port, sizeof port, "%d", o->port);
-    const struct addrinfo hints = { .ai_family = AF_UNSPEC,
-                                    .ai_socktype = SOCK_STREAM,
-                                    .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
-    struct addrinfo *found = NULL;
-    const int why = getaddrinfo(o->host, port, &hints, &found);
-    if (why != 0)
-        return weir_error_set(
-            error, WEIR_ECONFIG, "server.host %s is not an address of this machine: %s", o->host,
-            gai_strerror(why)
-        );
-    const struct addrinfo *pick =
-        found; /* "localhost" may resolve to ::1 first on a machine without IPv6 */
-    for (const struct addrinfo *a = found; a != NULL; a = a->ai_next)
-        if (a->ai_family == AF_INET && pick->ai_family != AF_INET) pick = a;
-    const weir_status status = listen_on(server, pick, error);
-    freeaddrinfo(found);
-    if (status != WEIR_OK) return status;
-
-    struct sockaddr_storage bound;
-    socklen_t size = sizeof bound;
-    if (getsockname(server->loop.listener, (struct sockaddr *)&bound, &size) != 0)
-        return weir_error_set(error, WEIR_EIO, "cannot read the bound port: %s", strerror(errno));
-    server->port = ntohs(
-        bound.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&bound)->sin_port
-                                   : ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
-    );
-    return WEIR_OK;
 }
 
 static bool has_reasoning_tag(const weir_tokenizer *tokenizer)
@@ -198,7 +91,7 @@ weir_status weir_server_open(
     for (size_t i = 0; i < options->n_keys && status == WEIR_OK; i++)
         status =
             weir_access_add(&server->access, options->keys[i], strlen(options->keys[i]), error);
-    find_own_host(&server->access, server->options.host);
+    weir_access_name(&server->access, server->options.host);
     if (status == WEIR_OK) status = weir_access_check_lists(&server->access, error);
     if (status == WEIR_OK)
         status = weir_grammars_open(
@@ -212,7 +105,12 @@ weir_status weir_server_open(
     }
     if (status == WEIR_OK)
         status = weir_call_memory_open(&server->calls, &server->grammars_tracker.tracker, error);
-    if (status == WEIR_OK) status = open_socket(server, error);
+    if (status == WEIR_OK) {
+        const weir_listen_options where = { server->options.host, server->options.port,
+                                            server->options.insecure };
+        status = weir_listen(&server->socket, &where, &server->access, error);
+        server->loop.listener = server->socket.fd;
+    }
     if (status == WEIR_OK) status = weir_loop_open(server, error);
     if (status == WEIR_OK)
         *out = server;
@@ -230,7 +128,7 @@ weir_status weir_server_start(weir_server *server, weir_error *error)
     return weir_loop_start(server, error);
 }
 
-int weir_server_port(const weir_server *server) { return server->port; }
+int weir_server_port(const weir_server *server) { return server->socket.port; }
 
 static void wait_for_exchanges(weir_server *server, int64_t deadline_ns)
 {
@@ -272,7 +170,7 @@ void weir_server_close(weir_server *server)
     if (server == NULL) return;
     atomic_store(&server->draining, true);
     /* In a sandbox it stays, and the next server replaces it. */
-    weir_local_socket_remove(&server->local_socket);
+    weir_local_socket_remove(&server->socket.local);
     weir_loop_close(&server->loop);      /* detaches every exchange */
     weir_workers_stop(&server->workers); /* destroys them */
     weir_line_writer_close(server->log, last_lines_ms);
