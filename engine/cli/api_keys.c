@@ -35,7 +35,7 @@ static void warn_of_readers(const char *path)
         weir_log(WEIR_LOG_WARNING, "%s can be read by other users; chmod 600 it", path);
 }
 
-static weir_status read_file(weir_keys *keys, const char *path, weir_error *error)
+weir_status weir_keys_read_file(weir_keys *keys, const char *path, weir_error *error)
 {
     const size_t before = keys->n;
     WEIR_TRY(weir_file_read(&keys->text, path, MAX_KEY_FILE, error));
@@ -53,7 +53,7 @@ weir_status weir_keys_read(weir_keys *keys, const weir_config *config, weir_erro
         WEIR_TRY(add(keys, config->server.api_key, "server.api_key", error));
     if (environment != NULL && environment[0] != '\0')
         WEIR_TRY(add(keys, environment, "WEIR_API_KEY", error));
-    if (path[0] != '\0') WEIR_TRY(read_file(keys, path, error));
+    if (path[0] != '\0') WEIR_TRY(weir_keys_read_file(keys, path, error));
     if (weir_process_wipe("--api-key", "server.api_key"))
         weir_log(
             WEIR_LOG_WARNING, "an API key on the command line shows in the list of processes; use "

@@ -23,6 +23,9 @@ typedef struct weir_keys {
  * errors : ENOTFOUND, EIO; ECONFIG: no key in the file, or too many */
 WEIR_MUST_CHECK weir_status
 weir_keys_read(weir_keys *keys, const weir_config *config, weir_error *error);
+/* The keys of a file alone, which must have one. It is read by that one call for `keys`. */
+WEIR_MUST_CHECK weir_status
+weir_keys_read_file(weir_keys *keys, const char *path, weir_error *error);
 /* Parses keys->text, one key per line; empty lines and lines that begin with # are skipped. Returns
  * ECONFIG if there are too many; `name` begins the message. */
 WEIR_MUST_CHECK weir_status weir_keys_parse(weir_keys *keys, const char *name, weir_error *error);

@@ -96,6 +96,7 @@ static bool takes_model(const weir_command *command)
 static weir_status fill_model(weir_config *config, const places *p, weir_error *error)
 {
     char path[PATH_MAX];
+    if (config->n_models > 0) return WEIR_OK; /* serve starts a server for each */
     if (config->model.path[0] != '\0')
         return weir_models_resolve(config->model.path, sizeof config->model.path, error);
     for (size_t i = 0; i < N_ROOTS; i++) {
@@ -222,9 +223,16 @@ static int run(
     }
     if (arguments.action != WEIR_ACTION_RUN) return print_action(program, &arguments);
     if (arguments.is_quiet) weir_progress_be_quiet();
+    arguments.is_only_command = program->fixed != NULL;
     (void)weir_log_set_level_name(arguments.config.log.level); /* was checked when it was set */
-    const weir_status status =
-        takes_model(command) ? fill_model(&arguments.config, &here, &error) : WEIR_OK;
+    weir_status status = WEIR_OK;
+    if (arguments.config.n_models > 0 && strcmp(command->name, "serve") != 0)
+        status = weir_error_set(
+            &error, WEIR_ECONFIG,
+            "this configuration has [[models]], which only serve takes; give one of them"
+        );
+    else if (takes_model(command))
+        status = fill_model(&arguments.config, &here, &error);
     return status == WEIR_OK ? command->run(&arguments) : weir_fail(status, &error);
 }
 

@@ -71,6 +71,7 @@ struct weir_arguments {
     /* What to do; values are complete only with WEIR_ACTION_RUN. */
     weir_action action;
     bool is_quiet; /* shows no progress */
+    bool is_only_command; /* of its program, which takes no word for it */
     weir_config config; /* effective and checked */
     /* Own options in table order, borrowed from argv or `paths`; "" for a flag, NULL: absent. */
     const char *values[WEIR_OPTIONS];

@@ -16,6 +16,7 @@
 #include "engine/cli/notify.h"
 #include "engine/cli/open.h"
 #include "engine/cli/process.h"
+#include "engine/cli/router.h"
 #include "engine/cli/sandbox.h"
 #include "engine/serve/server.h"
 
@@ -250,6 +251,34 @@ static int open_and_serve(const weir_config *config, const weir_keys *k)
     return code;
 }
 
+/* ---- several models -------------------------------------------------------------------------- */
+
+static int router_manager = -1;
+
+static void announce_router(const weir_config *config, int port)
+{
+    char url[WEIR_URL];
+    weir_url(url, config->server.host, port);
+    weir_log(
+        WEIR_LOG_INFO, "listening on %s (OpenAI API under /v1, %zu models, loaded on demand)", url,
+        config->n_models
+    );
+    router_manager = open_manager();
+    tell_manager(router_manager, "READY=1\nSTATUS=listening");
+}
+
+static int serve_models(const weir_arguments *arguments, const weir_keys *k)
+{
+    weir_error error = { 0 };
+    const weir_status status = catch_signals(&error);
+    const int code = status == WEIR_OK
+                         ? weir_serve_models(arguments, k, signal_pipe[0], announce_router)
+                         : weir_fail(status, &error);
+    tell_manager(router_manager, "STOPPING=1\nSTATUS=ended");
+    weir_notify_close(router_manager);
+    return code;
+}
+
 /* Returns memory that libraries free to the system: few arenas, large blocks always mapped. */
 static void tighten_malloc(void)
 {
@@ -264,6 +293,16 @@ int weir_run_serve(const weir_arguments *arguments)
     static const int64_t last_lines_ms = 1000;
     static weir_keys k;
     weir_error error = { 0 };
+    const bool is_router = arguments->config.n_models > 0;
+    if (is_router &&
+        (weir_argument_given(arguments, "plan") || weir_argument_given(arguments, "explain")))
+        return weir_fail(
+            weir_error_set(
+                &error, WEIR_ECONFIG,
+                "--plan and --explain are of one model: give one of [[models]]"
+            ),
+            &error
+        );
     if (weir_argument_given(arguments, "plan")) return weir_print_plan(&arguments->config, false);
     if (weir_argument_given(arguments, "explain")) return weir_run_explain(&arguments->config);
     tighten_malloc();
@@ -272,8 +311,9 @@ int weir_run_serve(const weir_arguments *arguments)
     /* If the writer cannot start, lines are written by the threads that log them. */
     weir_log_set_writer(log);
     const weir_status status = weir_keys_read(&k, &arguments->config, &error);
-    const int code =
-        status == WEIR_OK ? open_and_serve(&arguments->config, &k) : weir_fail(status, &error);
+    const int code = status != WEIR_OK ? weir_fail(status, &error)
+                     : is_router       ? serve_models(arguments, &k)
+                                       : open_and_serve(&arguments->config, &k);
     weir_keys_free(&k);
     weir_log_set_writer(NULL);
     weir_line_writer_close(log, last_lines_ms);

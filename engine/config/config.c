@@ -27,8 +27,7 @@ static weir_status unknown_key(const char *path, weir_error *error)
     );
 }
 
-/* Prepends the line and column of `node` to the message of a callee. */
-static weir_status at_node(const weir_toml_node *node, const char *name, weir_error *error)
+weir_status weir_config_at(const weir_toml_node *node, const char *name, weir_error *error)
 {
     uint32_t line, column;
     weir_toml_position(node, &line, &column);
@@ -51,6 +50,8 @@ static weir_status read_member(
     const weir_key *const key = weir_key_find(path, &member);
     const bool is_table = weir_toml_type_of(node) == WEIR_TOML_TABLE;
     weir_status status;
+    if (*prefix == '\0' && strcmp(key_text, "models") == 0)
+        return weir_config_read_models(config, node, name, error);
     if (strchr(key_text, '.') != NULL) /* "server.port" in quotes is one name, not a path */
         status = unknown_key(key_text, error);
     else if (key != NULL && !(is_table && key->type == WEIR_KEY_PINS && member == NULL))
@@ -65,7 +66,7 @@ static weir_status read_member(
         );
     else
         status = unknown_key(path, error);
-    return status == WEIR_OK ? WEIR_OK : at_node(node, name, error);
+    return status == WEIR_OK ? WEIR_OK : weir_config_at(node, name, error);
 }
 
 /* The depth of the document bounds the recursion. A path that is too long is truncated and then
@@ -189,6 +190,7 @@ weir_status weir_config_check(const weir_config *config, weir_error *error)
             "prompts go on while all sequences decode",
             (long long)config->batch.tokens, (long long)config->batch.max_sequences + 64
         );
+    WEIR_TRY(weir_config_check_models(config, error));
     if (config->server.api_key[0] != '\0' && config->server.api_key_file[0] != '\0')
         return weir_error_set(
             error, WEIR_ECONFIG, "server.api_key and server.api_key_file exclude each other"

@@ -23,9 +23,20 @@ typedef struct weir_config_pin {
     char op[32], kernel[96];
 } weir_config_pin;
 
+/* A model of [[models]], of which `serve` serves several: engine/config/models.c. */
+enum { WEIR_CONFIG_MODELS = 16, WEIR_CONFIG_MODEL_NAME = 128, WEIR_CONFIG_MODEL_TEXT = 1024 };
+typedef struct weir_config_model {
+    char name[WEIR_CONFIG_MODEL_NAME];
+    /* One of them is set: a configuration file or the model's path. */
+    char config[WEIR_CONFIG_MODEL_TEXT], path[WEIR_CONFIG_MODEL_TEXT];
+    char api_key_file[WEIR_CONFIG_MODEL_TEXT]; /* "": the server's keys */
+    char set[2 * WEIR_CONFIG_MODEL_TEXT]; /* "KEY=VALUE", each ended by a newline */
+    int64_t memory; /* bytes */
+} weir_config_model;
+
 /* Fields mirror the keys: kv.policy.name is config.kv.policy.name. Durations are in milliseconds,
  * with the suffix _ms: server.ping is config.server.ping_ms. Sizes are in bytes. 0 means "no limit"
- * or "automatic", as the key's help says. The struct has about 60 KiB: keep it off small stacks. */
+ * or "automatic", as the key's help says. The struct has 200 KiB: keep it off small stacks. */
 typedef struct weir_config {
     struct {
         weir_config_text path, name, arch_dir, arch, adapter;
@@ -84,8 +95,13 @@ typedef struct weir_config {
         int64_t memory, disk;
     } states;
     struct {
+        int64_t wait_ms, queue;
+    } router;
+    struct {
         weir_config_text level;
     } log;
+    weir_config_model models[WEIR_CONFIG_MODELS]; /* of a router */
+    size_t n_models;
 } weir_config;
 
 /* Folders searched for --config NAME. All borrowed. */
@@ -123,6 +139,12 @@ WEIR_MUST_CHECK weir_status
 weir_config_path(char *out, size_t capacity, const char *path, weir_error *error);
 /* Checks relations between keys. Ranges of single keys are checked when they are set. */
 WEIR_MUST_CHECK weir_status weir_config_check(const weir_config *config, weir_error *error);
+/* Calls `visit` with each key whose value is not the default, and that value as TOML has it. Keys
+ * that are secret are left out. Returns ENOMEM, or the first failure of `visit`. */
+WEIR_MUST_CHECK weir_status weir_config_changed(
+    const weir_config *config,
+    weir_status (*visit)(void *user, const char *path, const char *value), void *user
+);
 /* Writes all keys with type, default and help, as --help-config prints them: a valid TOML file. */
 WEIR_MUST_CHECK weir_status weir_config_describe(weir_buffer *out);
 /* Writes the effective configuration as TOML. Secrets are masked. */

@@ -8,6 +8,10 @@
 extern "C" {
 #endif
 
+/* Puts the line and column of `node` before a message. */
+WEIR_MUST_CHECK weir_status
+weir_config_at(const weir_toml_node *node, const char *name, weir_error *error);
+
 typedef enum weir_key_type {
     WEIR_KEY_INT,
     WEIR_KEY_FLOAT,
@@ -65,6 +69,15 @@ weir_key_value(const weir_key *key, const weir_config *config, weir_buffer *out)
 /* Formats key->min or key->max with the key's unit. */
 enum { WEIR_KEY_LIMIT = 40 };
 void weir_key_limit(char out[WEIR_KEY_LIMIT], const weir_key *key, double limit);
+
+/* [[models]]: reads the array, with positions in messages; checks the relations between its entries
+ * and other keys; prints it; prints its keys as comments. */
+WEIR_MUST_CHECK weir_status weir_config_read_models(
+    weir_config *config, const weir_toml_node *list, const char *name, weir_error *error
+);
+WEIR_MUST_CHECK weir_status weir_config_check_models(const weir_config *config, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_config_print_models(const weir_config *config, weir_buffer *out);
+WEIR_MUST_CHECK weir_status weir_config_describe_models(weir_buffer *out);
 
 /* "6GiB" or "6G" to bytes, "500ms" to milliseconds. On failure returns false; *problem says why. */
 bool weir_parse_size(const char *text, int64_t *bytes, const char **problem);

@@ -103,6 +103,7 @@ weir_status weir_config_describe(weir_buffer *out)
         status = comment(out, keys[i].help);
         if (status == WEIR_OK) status = weir_buffer_format(out, "[%s]\n\n", keys[i].path);
     }
+    if (status == WEIR_OK) status = weir_config_describe_models(out);
     free(defaults);
     return status;
 }
@@ -131,5 +132,48 @@ weir_status weir_config_print(const weir_config *config, weir_buffer *out)
             WEIR_TRY(weir_buffer_text(out, "\n"));
         }
     }
+    return weir_config_print_models(config, out);
+}
+
+/* ---- what is not the default ----------------------------------------------------------------- */
+
+static weir_status visit_pins(
+    const weir_config *config,
+    weir_status (*visit)(void *user, const char *path, const char *value), void *user
+)
+{
+    char path[64];
+    for (size_t i = 0; i < WEIR_CONFIG_PINS && config->kernels.pin[i].op[0] != '\0'; i++) {
+        (void)snprintf(path, sizeof path, "kernels.pin.%s", config->kernels.pin[i].op);
+        WEIR_TRY(visit(user, path, config->kernels.pin[i].kernel));
+    }
     return WEIR_OK;
+}
+
+weir_status weir_config_changed(
+    const weir_config *config,
+    weir_status (*visit)(void *user, const char *path, const char *value), void *user
+)
+{
+    weir_buffer now = { 0 }, before = { 0 };
+    size_t n;
+    const weir_key *const keys = weir_keys(&n);
+    weir_config *const defaults = malloc(sizeof *defaults);
+    if (defaults == NULL) return WEIR_ENOMEM;
+    weir_config_default(defaults);
+    weir_status status = WEIR_OK;
+    for (size_t i = 0; i < n && status == WEIR_OK; i++) {
+        const weir_key_type type = keys[i].type;
+        if (type == WEIR_KEY_SECTION || type == WEIR_KEY_PINS || type == WEIR_KEY_SECRET) continue;
+        weir_buffer_clear(&now);
+        weir_buffer_clear(&before);
+        status = weir_key_value(&keys[i], config, &now);
+        if (status == WEIR_OK) status = weir_key_value(&keys[i], defaults, &before);
+        if (status == WEIR_OK && strcmp(now.data, before.data) != 0)
+            status = visit(user, keys[i].path, now.data);
+    }
+    weir_buffer_free(&now);
+    weir_buffer_free(&before);
+    free(defaults);
+    return status == WEIR_OK ? visit_pins(config, visit, user) : status;
 }

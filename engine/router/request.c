@@ -1,0 +1,204 @@
+/* engine/router/request.c - checks a request's head, and writes the one that the model's server
+ * gets: only fields that servers read, so that none of one connection reaches the other. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "engine/router/internal.h"
+
+/* ---- checks, in the order of engine/serve/check.c -------------------------------------------- */
+
+static bool check_host(weir_route *r, const char *host)
+{
+    if (host == NULL || weir_access_host(&r->router->access, host)) return true;
+    weir_answer_refuse(
+        r, 403, NULL, 0,
+        "the host %s is not one of this server's names; use its address, or list the name in "
+        "server.allowed_hosts",
+        weir_quote(host).text
+    );
+    return false;
+}
+
+static bool check_origin(weir_route *r, const char *method)
+{
+    const char *const origin = weir_http_value(&r->head, r->in, WEIR_HTTP_ORIGIN);
+    const char *const host = weir_http_value(&r->head, r->in, WEIR_HTTP_HOST);
+    const char *const site = weir_http_value(&r->head, r->in, WEIR_HTTP_FETCH_SITE);
+    const char *const mode = weir_http_value(&r->head, r->in, WEIR_HTTP_FETCH_MODE);
+    if (origin != NULL && weir_access_origin(&r->router->access, origin)) {
+        (void)snprintf(r->cors, sizeof r->cors, "%s", origin);
+        return true;
+    }
+    const bool is_foreign = origin != NULL && (host == NULL || !weir_origin_is_host(origin, host));
+    const bool is_link = strcmp(method, "GET") == 0 && strcmp(r->path, "/") == 0 && mode != NULL &&
+                         strcmp(mode, "navigate") == 0;
+    if (!is_foreign && (site == NULL || strcmp(site, "cross-site") != 0 || is_link)) return true;
+    weir_answer_refuse(
+        r, 403, NULL, 0,
+        "pages of %s may not use this server; list the origin in server.allowed_origins",
+        weir_quote(origin != NULL ? origin : "other sites").text
+    );
+    return false;
+}
+
+/* Those that servers answer without a key, too. */
+static bool is_public(const weir_route *r)
+{
+    return r->is_get && (strcmp(r->path, "/") == 0 || strncmp(r->path, "/page/", 6) == 0 ||
+                         strcmp(r->path, "/health") == 0 || strcmp(r->path, "/v1/health") == 0 ||
+                         strcmp(r->path, "/openapi.json") == 0);
+}
+
+static bool check_key(weir_route *r)
+{
+    const weir_router *const router = r->router;
+    const char *const bearer = weir_http_value(&r->head, r->in, WEIR_HTTP_AUTHORIZATION);
+    const char *const key = weir_http_value(&r->head, r->in, WEIR_HTTP_API_KEY);
+    r->has_key_of_all =
+        router->access.n_keys == 0 || weir_access_check(&router->access, bearer, key) >= 0;
+    for (size_t i = 0; i < router->loads.n; i++)
+        if (router->own[i].n_keys > 0 && weir_access_check(&router->own[i], bearer, key) >= 0)
+            r->own_keys |= (uint32_t)1 << i;
+    if (r->has_key_of_all || r->own_keys != 0 || r->is_public) return true;
+    weir_answer_refuse(
+        r, 401, "invalid_api_key", 0, "a valid API key is needed: Authorization: Bearer KEY"
+    );
+    return false;
+}
+
+bool weir_request_may_use(const weir_route *r, size_t model)
+{
+    if (r->router->own[model].n_keys > 0) return (r->own_keys >> model & 1) != 0;
+    return r->has_key_of_all;
+}
+
+static bool check_framing(weir_route *r, const char *method)
+{
+    const long long limit = r->router->options.body_limit;
+    const char *const expect = weir_http_value(&r->head, r->in, WEIR_HTTP_EXPECT);
+    if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
+        weir_answer_refuse(r, 417, NULL, 0, "the only supported expectation is 100-continue");
+    else if (r->head.length > limit)
+        weir_answer_refuse(r, 413, NULL, 0, "the body is larger than %lld bytes", limit);
+    else if (strcmp(method, "POST") == 0 && r->head.length < 0 && !r->head.chunked)
+        weir_answer_refuse(r, 411, NULL, 0, "a POST needs Content-Length or chunked coding");
+    else if (r->is_spare && strcmp(r->path, "/health") != 0)
+        weir_answer_refuse(
+            r, 503, NULL, 1, "too many connections (server.max_connections); try again"
+        );
+    else
+        return true;
+    return false;
+}
+
+/* ---- the head for the server ----------------------------------------------------------------- */
+
+static bool add(weir_route *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool add(weir_route *r, const char *format, ...)
+{
+    va_list arguments;
+    const size_t left = r->up.capacity - r->up.size;
+    va_start(arguments, format);
+    const int n = vsnprintf(r->up.data + r->up.size, left, format, arguments);
+    va_end(arguments);
+    if (n < 0 || (size_t)n >= left) return false;
+    r->up.size += (size_t)n;
+    return true;
+}
+
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Decodes the value of a query; what is too long or broken becomes a name that no model has. */
+static void take_name(weir_route *r, const char *text, size_t n)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (c == '%') {
+            const int high = i + 1 < n ? digit_of(text[i + 1]) : -1;
+            const int low = i + 2 < n ? digit_of(text[i + 2]) : -1;
+            c = high < 0 || low < 0 ? '\0' : (char)(high * 16 + low);
+            i += 2;
+        }
+        if (c <= 0x20 || used + 1 >= sizeof r->query) {
+            memcpy(r->query, "?", 2);
+            return;
+        }
+        r->query[used++] = c;
+    }
+    r->query[used] = '\0';
+}
+
+/* The target without the parameter `model`, which servers do not have. */
+static bool add_target(weir_route *r, const char *target)
+{
+    const size_t path = strcspn(target, "?");
+    bool first = true, good = add(r, "%.*s", (int)path, target);
+    for (const char *at = target + path; good && *at != '\0';) {
+        at++; /* '?' or '&' */
+        const size_t n = strcspn(at, "&");
+        if (n >= 6 && strncmp(at, "model=", 6) == 0) {
+            take_name(r, at + 6, n - 6);
+        } else {
+            good = add(r, "%c%.*s", first ? '?' : '&', (int)n, at);
+            first = false;
+        }
+        at += n;
+    }
+    return good;
+}
+
+static bool write_head(weir_route *r, const char *method, const char *target)
+{
+    static const struct {
+        weir_http_field field;
+        const char *name;
+    } fields[] = {
+        { WEIR_HTTP_CONTENT_LENGTH, "Content-Length" },
+        { WEIR_HTTP_TRANSFER_ENCODING, "Transfer-Encoding" },
+        { WEIR_HTTP_CONTENT_TYPE, "Content-Type" },
+        { WEIR_HTTP_CONTENT_ENCODING, "Content-Encoding" },
+        { WEIR_HTTP_AUTHORIZATION, "Authorization" },
+        { WEIR_HTTP_API_KEY, "X-Api-Key" },
+        { WEIR_HTTP_REQUEST_ID, "X-Request-Id" },
+    };
+    bool good = add(r, "%s ", method) && add_target(r, target) &&
+                add(r, " HTTP/1.%d\r\nHost: localhost\r\nConnection: close\r\n", r->head.minor);
+    for (size_t i = 0; good && i < sizeof fields / sizeof fields[0]; i++) {
+        const char *const value = weir_http_value(&r->head, r->in, fields[i].field);
+        if (value != NULL) good = add(r, "%s: %s\r\n", fields[i].name, value);
+    }
+    return good && add(r, "\r\n");
+}
+
+bool weir_request_begin(weir_route *r)
+{
+    const char *const method = r->in + r->head.method, *const target = r->in + r->head.target;
+    (void)snprintf(r->path, sizeof r->path, "%.*s", (int)strcspn(target, "?"), target);
+    r->is_get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    r->head_only = strcmp(method, "HEAD") == 0;
+    r->is_public = is_public(r);
+    r->chunked = r->head.chunked;
+    r->body_left = r->head.length > 0 ? r->head.length : 0;
+    r->body_done = !r->chunked && r->body_left == 0;
+    if (!check_host(r, weir_http_value(&r->head, r->in, WEIR_HTTP_HOST))) return false;
+    if (!check_origin(r, method)) return false;
+    /* Browsers send preflight requests without the key. */
+    if (strcmp(method, "OPTIONS") == 0) {
+        weir_answer_options(r);
+        return false;
+    }
+    if (!check_key(r) || !check_framing(r, method)) return false;
+    if (!weir_route_reserve(r, r->head.scanned + WEIR_ROUTE_UP) || !write_head(r, method, target)) {
+        weir_answer_refuse(r, 503, NULL, 1, "no memory for the request now; try again");
+        return false;
+    }
+    return !weir_answer_own(r);
+}

@@ -1,0 +1,136 @@
+// What clients may do to a router: keys, origins, broken and large requests.
+#include "tests/unit/router/router_fixture.h"
+
+namespace {
+
+std::string raw(int port, const std::string &text)
+{
+    const int fd = http::connect_to(port);
+    EXPECT_EQ((ssize_t)text.size(), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+    const std::string reply = http::read_text(fd);
+    close(fd);
+    return reply;
+}
+
+TEST_F(Router, RefusesWhatIsNoRequest)
+{
+    add("a", mib);
+    start(mib);
+    const std::string host = "Host: localhost\r\n";
+    const struct {
+        std::string text;
+        int status;
+    } cases[] = {
+        { "nonsense\r\n\r\n", 400 },
+        { "GET http://other/ HTTP/1.1\r\n" + host + "\r\n", 400 },
+        { "GET / HTTP/1.1\r\n\r\n", 400 },
+        { "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403 },
+        { "GET / HTTP/1.1\r\n" + host + "X: " + std::string(9000, 'x') + "\r\n\r\n", 431 },
+        { "POST /x HTTP/1.1\r\n" + host + "\r\n", 411 },
+        { "POST /x HTTP/1.1\r\n" + host + "Content-Length: 65537\r\n\r\n", 413 },
+        { "POST /x HTTP/1.1\r\n" + host +
+              "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+          400 },
+        { "POST /x HTTP/1.1\r\n" + host + "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400 },
+        { "POST /x HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400 },
+        { "POST /x HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nfffff\r\n{", 413 },
+        { "GET / HTTP/1.1\r\n" + host + "Origin: http://evil.example\r\n\r\n", 403 },
+    };
+    for (const auto &one : cases)
+        EXPECT_EQ(one.status, status_of(raw(port_, one.text))) << one.text.substr(0, 80);
+    /* Ends inside: nothing was started for them. */
+    for (const std::string part : { "POST /x HT", "POST /x HTTP/1.1\r\nHost: localhost\r\n",
+                                    "POST /x HTTP/1.1\r\nHost: localhost\r\n"
+                                    "Content-Length: 40\r\n\r\n{\"model\":" }) {
+        const int fd = http::connect_to(port_);
+        EXPECT_EQ((ssize_t)part.size(), send(fd, part.data(), part.size(), MSG_NOSIGNAL));
+        (void)shutdown(fd, SHUT_WR);
+        EXPECT_EQ(400, status_of(http::read_text(fd))) << part;
+        close(fd);
+    }
+    EXPECT_EQ("{\"value\":\"unloaded\"}", state("a"));
+    EXPECT_EQ("a", asked("a"));
+}
+
+/* A body whose model comes last is kept up to the limit, one whose model comes first passes. */
+TEST_F(Router, LargeBodiesArePassedOn)
+{
+    add("a", mib);
+    add("b", mib);
+    start(2 * mib);
+    const std::string text(60000, 'x');
+    const std::string last = "{\"prompt\":\"" + text + "\",\"model\":\"b\"}",
+                      first = "{\"model\":\"b\",\"prompt\":\"" + text + "\"}";
+    for (const std::string &body : { last, first }) {
+        const std::string reply = body_of(post("/x", body));
+        EXPECT_EQ(0u, reply.find("b\n"));
+        EXPECT_NE(std::string::npos, reply.find(body));
+    }
+    EXPECT_EQ(413, status_of(post("/x", "{\"prompt\":\"" + text + text + "\",\"model\":\"b\"}")));
+}
+
+TEST_F(Router, AModelMayHaveItsOwnKeys)
+{
+    const char *const all = "all";
+    options_.keys = &all;
+    options_.n_keys = 1;
+    add("a", mib);
+    add("b", mib, "serve", { "team", "second" });
+    start(2 * mib);
+    const auto status = [&](const std::string &path, const std::string &key) {
+        return status_of(get(path, key.empty() ? "" : "Authorization: Bearer " + key + "\r\n"));
+    };
+    EXPECT_EQ(401, status("/x", ""));
+    EXPECT_EQ(401, status("/x", "wrong"));
+    EXPECT_EQ(401, status("/v1/models", ""));
+    EXPECT_EQ(401, status("/", "")) << "a page is shown by a model that is loaded";
+    EXPECT_EQ(200, status("/health", ""));
+    EXPECT_EQ(200, status("/x?model=a", "all"));
+    EXPECT_EQ(404, status("/x?model=b", "all"));
+    EXPECT_EQ(404, status("/x?model=a", "team"));
+    EXPECT_EQ(200, status("/x?model=b", "second"));
+    EXPECT_EQ(200, status("/x", "team")) << "without a model: the first that it may use";
+    EXPECT_EQ(200, status("/", ""));
+    const std::string list = get("/v1/models", "x-api-key: team\r\n");
+    EXPECT_EQ(std::string::npos, list.find("\"id\":\"a\""));
+    EXPECT_NE(std::string::npos, list.find("\"id\":\"b\""));
+    EXPECT_EQ(404, status("/v1/models/a", "team"));
+}
+
+TEST_F(Router, ListedPagesMayReadAnswers)
+{
+    options_.allowed_origins = "http://page.example";
+    add("a", mib);
+    start(mib);
+    const std::string origin = "Origin: http://page.example\r\n";
+    const std::string allows = "Access-Control-Allow-Origin: http://page.example\r\n";
+    const std::string preflight = http::request(port_, "OPTIONS", "/x", origin, "");
+    EXPECT_EQ(204, status_of(preflight));
+    EXPECT_NE(std::string::npos, preflight.find(allows));
+    EXPECT_EQ(0u, get("/x", origin).find("HTTP/1.1 200 OK\r\n" + allows));
+    EXPECT_NE(std::string::npos, get("/v1/models", origin).find(allows));
+    EXPECT_EQ(std::string::npos, get("/x").find("Access-Control"));
+    EXPECT_EQ(403, status_of(get("/x", "Sec-Fetch-Site: cross-site\r\n")));
+}
+
+/* All places are taken by requests that run: /health is still answered, others are told. */
+TEST_F(Router, MoreConnectionsThanItMayHave)
+{
+    add("a", mib);
+    options_.max_connections = 2;
+    start(mib);
+    const int one = http::post(port_, "/hold", "{}"), two = http::post(port_, "/hold", "{}");
+    std::string other;
+    for (int i = 0; i < 6000 && status_of(other) != 503; i++) {
+        other = get("/v1/models/a");
+        if (status_of(other) != 503) (void)usleep(10000);
+    }
+    EXPECT_EQ(503, status_of(other));
+    EXPECT_NE(std::string::npos, other.find("server.max_connections"));
+    EXPECT_EQ(200, status_of(get("/health")));
+    close(one);
+    close(two);
+    wait_until("requests_running", "a", "0");
+}
+
+} // namespace
