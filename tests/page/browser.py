@@ -60,12 +60,15 @@ class Page:
         self.browser = browser
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         attached = browser.call("Target.attachToTarget", targetId=target, flatten=True)
-        self.session = attached["sessionId"]
+        self.session, self.target = attached["sessionId"], target
         for domain in ("Page", "Runtime", "Log"):
             self.call(domain + ".enable")
 
     def call(self, method, **params):
         return self.browser.call(method, self.session, **params)
+
+    def close(self):
+        self.browser.call("Target.closeTarget", targetId=self.target)
 
     def run(self, script):
         """The value of an expression; a promise is awaited."""

@@ -1,4 +1,5 @@
 """The chat: answers, history, branches, settings, tools, files. In this order, on one page."""
+from browser import Page
 from player import (LOG, PLAYER, answer, begin, click, is_idle, kept, press_button, quoted, say,
                     sent, text_of)
 
@@ -180,6 +181,51 @@ def test_what_another_tab_wrote_stays(page, url, key):
     assert [n["content"] for n in kept(page)["nodes"].values()] == \
         ["here", "first", "there", "and here", "second"], kept(page)
     assert "there" not in text_of(page).split() and "2/2" in text_of(page)
+
+
+def test_two_tabs_answer_at_the_same_time(page, url, key):
+    begin(page)
+    say(page, "before")
+    answer(page, "both")
+    shown = page.run("sessionStorage.getItem('weir.shown')")
+    other = Page(page.browser)
+    try:
+        other.open(url)
+        other.run("sessionStorage.setItem('weir.key', %s); "
+                  "sessionStorage.setItem('weir.shown', %s); true" % (quoted(key), quoted(shown)))
+        other.reload()
+        other.until(LOG + ".innerText.includes('both')")
+        other.run(PLAYER)
+        for tab, text in ((page, "one"), (other, "two")):
+            say(tab, "ask " + text)
+            tab.until("document.getElementById('stop').hidden === false")
+            tab.run("play('half %s'); true" % text)
+        for tab in (other, page):
+            tab.run("play(' rest'); finish(); true")
+            is_idle(tab)
+        wanted = {"before": None, "both": "before", "ask one": "both", "half one rest": "ask one",
+                  "ask two": "both", "half two rest": "ask two"}
+        page.until("(localStorage['weir.talk.' + %s].match(/ rest/g) || []).length === 2"
+                   % quoted(shown))
+        nodes = kept(page)["nodes"]
+        parents = {n["content"]: nodes.get(str(n["parent"]), {}).get("content")
+                   for n in nodes.values()}
+        assert parents == wanted and len(nodes) == len(wanted), nodes
+        # A tab that wrote before it had read the other's turns: they are written again.
+        name = quoted("weir.talk." + shown)
+        other.run("""{ const talk = JSON.parse(localStorage.getItem(%s));
+          for (const node of Object.values(talk.nodes))
+            if (node.content.includes("one")) delete talk.nodes[node.id];
+          localStorage.setItem(%s, JSON.stringify({ ...talk, leaf: 0 })); } true""" % (name, name))
+        page.until("JSON.stringify(localStorage).includes('half one rest')")
+        assert len(kept(page)["nodes"]) == len(wanted), kept(page)
+        say(page, "after")
+        answer(page, "end")
+        assert "2/2" in text_of(page) or "1/2" in text_of(page), text_of(page)
+        assert page.run("asked.at(-1).messages.map(m => m.content)") == \
+            ["before", "both", "ask one", "half one rest", "after"]
+    finally:
+        other.close()
 
 
 def test_enter_does_not_stop(page, url, key):

@@ -7,8 +7,8 @@ import { learnPlan } from "./plan.js";
 import { call, eventsOf, post, problemOf, read } from "./server.js";
 import { learnDefaults, openSettings, requestFields } from "./settings.js";
 import {
-  addNode, enterBranch, isTalk, keepSettings, keepShownTalk, keptSettings, newTalk, pathOf,
-  readTalk, removeNode, removeTalk, saveTalk, shownTalk,
+  addNode, enterBranch, hasLost, isTalk, keepSettings, keepShownTalk, keptSettings, mergeTalk,
+  newTalk, pathOf, readTalk, removeNode, removeTalk, saveTalk, shownTalk,
 } from "./store.js";
 import { figuresText, TurnView } from "./turns.js";
 
@@ -23,8 +23,8 @@ function refresh() {
   const next = isStale && !running.has(talk.id) ? readTalk(talk.id) : null;
   if (!next) return;
   isStale = false;
-  if (next.nodes[talk.leaf]) next.leaf = talk.leaf;
-  talk = next;
+  mergeTalk(talk);
+  Object.assign(talk, { title: next.title, settings: next.settings, isKept: next.isKept });
   show();
 }
 
@@ -272,7 +272,8 @@ const dropFromServer = of =>
 // ---- conversations ----
 
 function openTalk(id) {
-  const isShown = id === talk.id && !isStale; // and newer than what was kept, if there is no space
+  if (id === talk.id && isStale && !running.has(id)) talk.leaf = mergeTalk(talk) || talk.leaf;
+  const isShown = id === talk.id; // and newer than what was kept, if there is no space
   const next = running.get(id)?.talk || (isShown ? talk : readTalk(id));
   if (!next) return;
   isStale &&= id === talk.id && running.has(id);
@@ -349,7 +350,10 @@ addEventListener("keydown", event => {
 });
 
 addEventListener("storage", event => { // another tab
-  isStale ||= isTalk(event.key, talk.id);
+  const isShown = isTalk(event.key, talk.id);
+  isStale ||= isShown;
+  // It wrote while this one did, and had not read that.
+  if (isShown && event.newValue && !running.has(talk.id) && hasLost(talk)) save(talk);
   showRunning();
 });
 

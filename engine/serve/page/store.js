@@ -2,8 +2,9 @@
 // for this tab.
 //
 // A conversation is { id, title, updated, leaf, next, nodes, settings, isKept }. A node is { id,
-// parent, role, content, ... }; nodes with the same parent are branches, and the path from `leaf`
-// to the root is what is shown and sent.
+// parent, role, content, tag, ... }; nodes with the same parent are branches, and the path from
+// `leaf` to the root is what is shown and sent. Two tabs may add nodes to one conversation at the
+// same time: these may have the same id, but not the same tag.
 
 const TALK = "weir.talk.", SHOWN = "weir.shown", KEY = "weir.key", SETTINGS = "weir.settings";
 const MOST_TALKS = 200;
@@ -59,10 +60,11 @@ function settingsOf(value) {
 
 // ---- conversations ----
 
+const newName = () => crypto.getRandomValues(new Uint32Array(2)).join("-");
+
 export function newTalk(settings) {
-  const id = crypto.getRandomValues(new Uint32Array(2)).join("-");
-  return { id, title: "", updated: Date.now(), leaf: 0, next: 1, nodes: {}, isKept: false,
-           settings: { ...settings } };
+  return { id: newName(), title: "", updated: Date.now(), leaf: 0, next: 1, nodes: {},
+           isKept: false, settings: { ...settings } };
 }
 
 const listOf = (value, isFine) => Array.isArray(value) && value.every(isFine) ? value : undefined;
@@ -71,7 +73,7 @@ const areStrings = (of, ...keys) => keys.every(key => typeof of?.[key] === "stri
 // The parts of a message that the page reads; what has another form is left out.
 function checkedNode({ id, parent, role, content, ...rest }) {
   const node = { id, parent, role, content };
-  for (const key of ["reasoning_content", "tool_call_id", "note"])
+  for (const key of ["reasoning_content", "tool_call_id", "note", "tag"])
     if (areStrings(rest, key)) node[key] = rest[key];
   node.files = listOf(rest.files, file => areStrings(file, "name", "text"));
   node.tool_calls = listOf(rest.tool_calls,
@@ -124,12 +126,46 @@ export function removeTalk(id) {
   } catch { /* there is none */ }
 }
 
+// ---- other tabs ----
+
+const made = new Set(); // tags of the nodes of this tab, which no other one changes
+const tagOf = node => node.tag || String(node.id);
+const isEmpty = node => node.role === "assistant" && !node.content && !node.reasoning_content &&
+  !node.tool_calls;
+
+// Adds what other tabs have saved of a conversation, but no answers that have not begun. Returns
+// the saved leaf, 0 if there is none.
+export function mergeTalk(talk) {
+  const stored = readTalk(talk.id), ids = new Map([[0, 0]]);
+  if (!stored) return 0;
+  const own = new Map(Object.values(talk.nodes).map(node => [tagOf(node), node]));
+  for (const node of Object.values(stored.nodes)) {
+    const held = own.get(tagOf(node));
+    const id = held ? held.id : talk.next, parent = ids.get(node.parent);
+    if (parent === undefined || (!held && isEmpty(node))) continue;
+    ids.set(node.id, id);
+    if (held && (made.has(node.tag) || !node.tag)) continue;
+    talk.nodes[id] = Object.assign(held || {}, node, { id, parent: held ? held.parent : parent });
+    talk.next = Math.max(talk.next, id + 1);
+  }
+  return ids.get(stored.leaf) || 0;
+}
+
+// True if another tab has saved a conversation without all that this one added.
+export function hasLost(talk) {
+  const stored = new Map(Object.values(readTalk(talk.id)?.nodes || {}).map(
+    node => [node.tag, node]));
+  return Object.values(talk.nodes).some(node => made.has(node.tag) && !isEmpty(node) &&
+    stored.get(node.tag)?.content !== node.content);
+}
+
 let tooLong = Infinity; // characters that no place was found for
 
 // Saves a conversation that has messages. The oldest others make room, unless all of them would not
 // be enough: then none goes. False: it is not kept.
 export function saveTalk(talk) {
   if (Object.keys(talk.nodes).length === 0) return true;
+  mergeTalk(talk);
   const text = JSON.stringify(talk), name = TALK + talk.id, gone = [];
   if (text.length >= tooLong) return false;
   const isOneMore = get(localStorage, name) === "" && names().length >= MOST_TALKS;
@@ -149,7 +185,8 @@ export function saveTalk(talk) {
 // ---- the tree ----
 
 export function addNode(talk, parent, fields) {
-  const node = { ...fields, id: talk.next++, parent };
+  const node = { ...fields, id: talk.next++, parent, tag: newName() };
+  made.add(node.tag);
   talk.nodes[node.id] = node;
   talk.leaf = node.id;
   talk.updated = Date.now();
