@@ -310,6 +310,7 @@ void weir_tokens_decode(weir_exchange *exchange);
 void weir_responses_tokens(weir_exchange *exchange);
 void weir_memory_get(weir_exchange *exchange);
 void weir_memory_plan_get(weir_exchange *exchange);
+void weir_memory_map_get(weir_exchange *exchange);
 void weir_page_get(weir_exchange *exchange);
 /* Writes the members "format", "k_format", ... into the open object. */
 void weir_kv_formats_write(weir_json_out *json, const weir_engine_facts *facts);

@@ -96,3 +96,53 @@ def test_memory_is_asked_for_only_while_it_is_shown(page, url, key):
     assert page.run("reads") == 0
     click(page, "show-memory")
     page.until("reads > 0")
+
+
+# Two layers of two KV heads, 128 tokens. The first: one page shared, one not; a head that is on
+# disk. The second: heads of which a policy has dropped all but 32 and 96 rows.
+RUNNING = """window.mapReads = 0; window.isRunning = false;
+  const map = { object: "memory.map", page_tokens: 64, cut: true, sequences: [{ id: 7, choice: 0,
+    tokens: 128, kv_bytes: 1, policy: "h2o", layers: [
+      { rows: [128, 128], pages: [2, 2], cold: [0, 2], shared: [1, 0] },
+      { rows: [32, 96], pages: [1, 2], cold: [0, 0], shared: [0, 0] }] }] };
+  window.fetch = async (path, options) => {
+    mapReads += path === "/v1/memory/map";
+    if (path === "/v1/memory/map") return new Response(JSON.stringify(map));
+    const reply = await realFetch(path, options);
+    if (path !== "/v1/memory") return reply;
+    return new Response(JSON.stringify({ ...await reply.json(),
+      sequences: isRunning ? [{ id: 7, choice: 0, tokens: 128, bytes: 1, kv_bytes: 1 }] : [] }));
+  };
+  document.dispatchEvent(new CustomEvent("weir-turn")); true"""
+
+
+def test_map_shows_the_rows_of_each_head(page, url, key):
+    begin(page)
+    page.run(RUNNING.replace("const map", "window.oneMap").replace("stringify(map)",
+                                                                   "stringify(oneMap)"))
+    page.run("""realFetch("/v1/models").then(() => true)""")
+    assert page.run("mapReads") == 0, "nothing runs"
+    page.run("isRunning = true; document.dispatchEvent(new CustomEvent('weir-turn')); true")
+    page.until("document.querySelectorAll('#kv-map .cell').length === 4")
+    assert page.run("[...document.querySelectorAll('#kv-map .cell')].map(c => c.title)") == [
+        "Layer 0, KV head 0: 64 in memory, 64 in memory, shared",
+        "Layer 0, KV head 1: 128 on a lower tier",
+        "Layer 1, KV head 0: 32 in memory, 96 dropped",
+        "Layer 1, KV head 1: 96 in memory, 32 dropped"]
+    parts = page.run("[...document.querySelectorAll('#kv-map .cell')].map(c => "
+                     "[...c.children].map(i => i.className + parseFloat(i.style.width)))")
+    assert parts[0][:2] == ["own50", "shared50"] and parts[2][3] == "gone75", parts
+    label = page.run("document.querySelector('#kv-map [role=img]').getAttribute('aria-label')")
+    assert "128 tokens with h2o: 192 in memory, 64 in memory, shared, 128 on a lower tier, " \
+        "128 dropped" in label, label
+    page.run("document.querySelector('#kv-map summary').focus()")
+    page.press("Enter")
+    assert page.run("[...document.querySelectorAll('#kv-map tbody tr')].map(r => "
+                    "[...r.cells].map(c => c.textContent))") == [
+        ["0", "64", "64", "128", "0"], ["1", "128", "0", "0", "128"]]
+    assert "Not all" in text_of(page, "kv-map")
+    before = page.run("mapReads")
+    page.until("mapReads > %d" % before)  # what was open and had the focus stays so
+    page.until("document.querySelector('#kv-map details').open")
+    assert page.run("document.activeElement.matches('#kv-map summary')")
+    page.run("window.fetch = window.realFetch; true")

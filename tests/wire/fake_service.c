@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "engine/base/clock.h"
+#include "engine/schedule/kv_map.h"
 #include "tests/wire/fake_model.h"
 
 enum { CHUNK_TOKENS = 512, CACHE_ENTRIES = 64, CACHE_BLOCK = 16, CHOICES = 64 };
@@ -399,6 +400,25 @@ int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequ
         out[n++] = (weir_service_sequence){ .tokens = job->request.n_prompt };
     (void)pthread_mutex_unlock(&s->lock);
     return n;
+}
+
+int64_t weir_service_kv_heads(const weir_service *service)
+{
+    (void)service;
+    return 0;
+}
+
+int64_t weir_service_kv_layer(const weir_service *service, int64_t head)
+{
+    (void)service;
+    (void)head;
+    return 0;
+}
+
+void weir_service_kv_map(weir_service *service, weir_kv_map *map)
+{
+    (void)service;
+    map->n = 0;
 }
 
 void weir_service_drain(weir_service *s, int64_t deadline_ns)

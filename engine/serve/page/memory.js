@@ -1,6 +1,7 @@
 // The memory map: accounts of each tier, what KV pages hold, running sequences, and what the last
-// turn reused. Asked for while it is shown.
+// turn reused. Asked for while it is shown, the rows by layer only while something runs.
 import { byId, bytesText, countText, make, toggle } from "./dom.js";
+import { showMap } from "./map.js";
 import { showPlan } from "./plan.js";
 import { read } from "./server.js";
 
@@ -149,6 +150,7 @@ async function ask() {
         last = text;
         show(memory);
       }
+      if (wasBusy) await showMap();
       byId("memory-problem").textContent = "";
     } catch (error) {
       byId("memory-problem").textContent = error.message;

@@ -83,6 +83,88 @@ TEST_F(Policy, MemoryTellsWhatRunningTextsLet)
     close(fd);
 }
 
+// The object of one sequence, and the sums of its heads.
+struct MapOf {
+    int64_t heads = 0, rows = 0, pages = 0, shared = 0, tokens = 0, bytes = 0;
+};
+
+TEST_F(Policy, TheMapHasTheRowsAndPagesOfEachHead)
+{
+    with_keys_ = true;
+    open({ "memory.host=128MiB" });
+    const auto begin = [&](const std::string &more) {
+        const std::string body = std::regex_replace(
+            chat(more + ",\"stream\":true"), std::regex("\"max_tokens\":12"), "\"max_tokens\":1500"
+        );
+        const int fd = http::begin(
+            weir_server_port(server_), "POST", "/v1/chat/completions",
+            "Authorization: Bearer sk-one\r\nContent-Length: " + std::to_string(body.size()) +
+                "\r\n",
+            body
+        );
+        (void)http::read_text(fd, "data:");
+        return fd;
+    };
+    const int whole = begin(",\"n\":2"),
+              pruned = begin(",\"kv_policy\":\"sinks\",\"kv_budget\":64");
+    json_t *const memory = ask_json("GET", "/v1/memory", "");
+    const int64_t page_bytes =
+        json_integer_value(json_object_get(json_object_get(memory, "kv"), "page_bytes"));
+    json_decref(memory);
+    std::vector<MapOf> kept, all;
+    for (int i = 0; i < 4000 && (kept.size() != 1 || all.size() != 2); i++) {
+        (void)usleep(i > 0 ? 5000 : 0);
+        kept.clear();
+        all.clear();
+        json_t *const map = ask_json("GET", "/v1/memory/map", "");
+        size_t at, l;
+        json_t *sequence, *layer;
+        json_array_foreach(json_object_get(map, "sequences"), at, sequence)
+        {
+            MapOf sum;
+            const auto add = [&](const char *key, int64_t *to) {
+                size_t h;
+                json_t *value;
+                json_array_foreach(json_object_get(layer, key), h, value) *to +=
+                    json_integer_value(value);
+                return h;
+            };
+            json_array_foreach(json_object_get(sequence, "layers"), l, layer)
+            {
+                sum.heads += static_cast<int64_t>(add("rows", &sum.rows));
+                (void)add("pages", &sum.pages);
+                (void)add("shared", &sum.shared);
+            }
+            sum.tokens = json_integer_value(json_object_get(sequence, "tokens"));
+            sum.bytes = json_integer_value(json_object_get(sequence, "kv_bytes"));
+            const bool has_policy = json_object_get(sequence, "policy") != nullptr;
+            if (has_policy && sum.rows < sum.heads * sum.tokens) kept.push_back(sum);
+            if (!has_policy && sum.shared > 0) all.push_back(sum);
+        }
+        EXPECT_EQ(json_object_get(map, "cut"), json_false());
+        json_decref(map);
+    }
+    close(whole);
+    close(pruned);
+    ASSERT_EQ(kept.size(), 1u);
+    ASSERT_EQ(all.size(), 2u); // which have forked the pages of their prompt
+    for (const MapOf &one : all) {
+        EXPECT_EQ(one.rows, one.heads * one.tokens);
+        EXPECT_EQ(one.pages, one.heads * ((one.tokens + 63) / 64));
+        EXPECT_LT(one.shared, one.pages);
+    }
+    EXPECT_EQ(kept[0].heads, 4);
+    EXPECT_LE(kept[0].rows, 128 * kept[0].heads);
+    EXPECT_GE(kept[0].rows, 64 * kept[0].heads);
+    EXPECT_LE(kept[0].pages, 2 * kept[0].heads);
+    for (const MapOf &one : { kept[0], all[0], all[1] })
+        EXPECT_EQ(one.bytes, one.pages * page_bytes); // as the account kv has them
+    EXPECT_EQ(
+        0u, http::request(weir_server_port(server_), "GET", "/v1/memory/map", "", "")
+                .find("HTTP/1.1 401")
+    );
+}
+
 TEST_F(Policy, TheServersPolicyIsForRequestsThatNameNone)
 {
     open({ "memory.host=128MiB", "kv.policy.name=sinks", "kv.policy.budget=64",

@@ -45,6 +45,7 @@ TEST_F(Server, EveryRouteButHealthAndThePageNeedsAKey)
     const std::set<Route> routes = documented();
     for (const char *const path : { "/v1/memory",
                                     "/v1/memory/plan",
+                                    "/v1/memory/map",
                                     "/v1/sessions",
                                     "/v1/sessions/restore",
                                     "/v1/sessions/7",
