@@ -13,7 +13,16 @@ _ADDRESS_SANITIZER = [
     "-fsanitize=address,undefined",
     "-fno-sanitize=function",
     "-fno-sanitize-recover=undefined",
+    # The checks of ACCESS_CHECKS in place of the sanitizer's own.
+    "-mllvm",
+    "-asan-memory-access-callback-prefix=weir_asan_",
 ]
+
+# For targets with OPTIMISED or KERNEL_COPTS.
+ACCESS_CHECKS = select({
+    "//:sanitized_addresses": ["//kernels/checks:accesses"],
+    "//conditions:default": [],
+})
 
 # Sanitizers see what -O3 does as well after -O1, in half the time to compile.
 OPTIMISED = select({
@@ -117,7 +126,7 @@ def omp_kernels(
                 "-DWEIR_ISA=" + isa,
             ] + copts + NOT_SANITIZED.get(isa, []),
             features = ["layering_check"],
-            deps = deps,
+            deps = deps + ACCESS_CHECKS,
             visibility = ["//visibility:private"],
         )
     cc_library(
@@ -150,7 +159,7 @@ def omp_emulated_kernels(
             "-DWEIR_ISA=emulated",
             "-DWEIR_EMULATE_LANES=%d" % lanes,
         ] + copts,
-        deps = deps,
+        deps = deps + ACCESS_CHECKS,
         visibility = visibility,
     )
 
@@ -182,6 +191,6 @@ def omp_offload_kernels(
         alwayslink = True,  # the linker looks for device images in whole archives only
         linkstatic = True,
         tags = ["manual"],
-        deps = deps,
+        deps = deps + ACCESS_CHECKS,
         visibility = visibility,
     )

@@ -8,13 +8,14 @@ load("//toolchain:layers.bzl", "check_layers")
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 TEST_WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
-def weir_library(name, copts = [], deps = [], features = [], **kwargs):
+def weir_library(name, copts = [], deps = [], chosen_deps = [], features = [], **kwargs):
+    """chosen_deps: those of a select, which has no list to check the layers of."""
     check_layers(name, deps)
     cc_library(
         name = name,
         copts = WARNINGS + copts,
         features = ["layering_check"] + features,
-        deps = deps,
+        deps = deps + chosen_deps,
         **kwargs
     )
 

@@ -1,5 +1,6 @@
 // tests/unit/kernels/rowwise_test.cc - norms, gates, rotation, embedding and page writing: ref
 // against goldens and closed forms, omp against ref.
+#include "tests/sanitizer.h"
 #include "tests/unit/kernels/support.h"
 
 namespace weir_test {
@@ -78,6 +79,23 @@ TEST(Rmsnorm, OmpMatchesRef)
                 "dim " + std::to_string(dim)
             );
         }
+    }
+}
+
+/* In the level of kernels that is built to look at addresses; the others read past it unseen. */
+TEST(Rmsnorm, TheSanitizerSeesReadsPastRows)
+{
+    if (!has_address_sanitizer()) return;
+    for (const int64_t dim : { 33, 64, 65 }) {
+        const Floats weight = random_floats((size_t)dim, 1);
+        Floats in = random_floats((size_t)dim - 1, 2), out((size_t)dim);
+        const weir_rmsnorm_args args = { out.data(), in.data(), weight.data(), nullptr, 1,
+                                         1,          dim,       dim,           0,       dim,
+                                         0,          0,         1e-6f };
+        EXPECT_DEATH(
+            for (const weir_kernel *kernel : omp_rows(WEIR_OP_RMSNORM))(void) run(*kernel, &args),
+            "heap-buffer-overflow"
+        ) << dim;
     }
 }
 
