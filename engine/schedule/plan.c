@@ -180,7 +180,8 @@ static bool plan_prompt(step_plan *plan, choice *c, int32_t rows)
     if (first != c) c->is_skipped = true;
     if (first->job->is_in_step) return false;
     if (first->is_planned || first->is_skipped) return first->is_planned;
-    first->is_skipped = waits_for_block(plan->service, first); /* it may have other rows now */
+    /* It may have other rows now. */
+    first->is_skipped = waits_for_block(plan->service, first) || weir_choice_is_for_later(first);
     if (first->is_skipped) return false;
     const bool scores_fit = !plan->has_scores && !plan->service->is_nested;
     const int32_t piece = scores && !scores_fit ? 0 : piece_rows(plan, first, rows);

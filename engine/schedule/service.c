@@ -66,10 +66,10 @@ static void end_moves(weir_service *service)
     weir_prefix_demote_windows(service->prefix);
 }
 
-/* Others fork or are preempted in the next iteration. */
+/* Others fork, are preempted or take over what was computed in the next iteration. */
 static bool has_more(const weir_service *service)
 {
-    return service->pace.forks <= 0 || service->pace.preempts <= 0;
+    return service->pace.forks <= 0 || service->pace.preempts <= 0 || service->pace.follows <= 0;
 }
 
 bool weir_service_iterate(weir_service *service, bool is_last)

@@ -195,12 +195,13 @@ TEST_F(Simulator, RareCases)
 }
 
 // Prompts of a client in a step that waits, while those within it compute others; prompts on disk
-// that are not in it; the rows that four policies keep wait for the one sequence behind them.
+// that are not in it; prompts that look in the cache in the next iteration; the rows that four
+// policies keep wait for the one sequence behind them.
 TEST_F(Simulator, RareCasesOfPoliciesOnDisk)
 {
     sim::Limits limits;
     limits.prunes = true;
-    for (const uint64_t seed : { 300268, 407871, 1200217 }) {
+    for (const uint64_t seed : { 300268, 407871, 1200217, 6015501 }) {
         running = seed;
         const sim::Result result = sim::run_schedule(*world_, seed, limits, false);
         EXPECT_TRUE(result.problem.empty()) << explain(seed, result.problem, true);
