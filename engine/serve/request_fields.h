@@ -37,6 +37,13 @@ typedef enum weir_body {
     WEIR_BODY_RERANK = 1 << 25,
 } weir_body;
 
+/* Sets of bodies that the table of fields and the table of their meanings both name. */
+enum {
+    WEIR_BODIES_LLAMA = WEIR_BODY_LLAMA | WEIR_BODY_INFILL,
+    /* The text has one of three forms. */
+    WEIR_BODIES_WITH_TEXT = WEIR_BODY_TOKENIZE | WEIR_BODY_SESSION_SAVE | WEIR_BODY_STATE,
+};
+
 typedef enum weir_field_use {
     WEIR_FIELD_READ,
     WEIR_FIELD_IGNORED, /* its type is checked, it has no effect */
