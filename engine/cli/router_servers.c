@@ -15,13 +15,20 @@ static weir_status add(weir_server_arguments *to, weir_error *error, const char 
 {
     char *text = NULL;
     va_list arguments;
-    if (to->n + 1 == WEIR_SERVER_ARGUMENTS)
-        return weir_error_set(error, WEIR_ECONFIG, "too many settings for a server");
+    if (to->n + 1 >= to->capacity) {
+        const size_t capacity = to->capacity > 0 ? 2 * to->capacity : 64;
+        char **const list = realloc(to->list, capacity * sizeof *list);
+        if (list == NULL)
+            return weir_error_set(error, WEIR_ENOMEM, "no memory for the arguments of a server");
+        to->list = list;
+        to->capacity = capacity;
+    }
     va_start(arguments, format);
     const int n = vasprintf(&text, format, arguments);
     va_end(arguments);
     if (n < 0) return weir_error_set(error, WEIR_ENOMEM, "no memory for the arguments of a server");
     to->list[to->n++] = text;
+    to->list[to->n] = NULL;
     return WEIR_OK;
 }
 
@@ -84,7 +91,7 @@ static bool is_routers(const char *path)
         "server.allowed_hosts", "server.insecure", "server.allowed_origins",
         "server.aliases",       "memory.host",     "model.path",
         "model.name",           "router.wait",     "router.queue",
-        "sessions.dir",         "states.dir",
+        "sessions.dir",         "states.dir",      "server.drain_timeout",
     };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(path, keys[i]) == 0) return true;
@@ -155,6 +162,11 @@ static weir_status fill_arguments(
     WEIR_TRY(set(to, error, "server.aliases", "*"));
     WEIR_TRY(set(to, error, "server.allowed_hosts", ""));
     WEIR_TRY(set(to, error, "server.allowed_origins", ""));
+    /* The router waits for its end as long as its own says. */
+    WEIR_TRY(add(to, error, "--set"));
+    WEIR_TRY(
+        add(to, error, "server.drain_timeout=%lldms", (long long)config->server.drain_timeout_ms)
+    );
     WEIR_TRY(add(to, error, "--set"));
     return add(to, error, "memory.host=%lldB", (long long)model->memory);
 }
@@ -188,6 +200,8 @@ weir_status weir_router_servers_fill(
         s->models[i].bytes = model->memory;
         status = fill_arguments(&s->arguments[i], config, model, command, error);
         if (status == WEIR_OK) status = give_keys(s, i, keys, model->api_key_file, error);
+        if (status == WEIR_OK && s->arguments[i].n >= WEIR_SERVER_ARGUMENTS)
+            status = weir_error_set(error, WEIR_ECONFIG, "too many settings for a server");
         s->models[i].arguments = (const char *const *)s->arguments[i].list;
     }
     return status;
@@ -196,6 +210,7 @@ weir_status weir_router_servers_fill(
 static void free_list(weir_server_arguments *list)
 {
     for (size_t i = 0; i < list->n; i++) free(list->list[i]);
+    free(list->list);
     *list = (weir_server_arguments){ 0 };
 }
 

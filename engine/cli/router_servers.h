@@ -9,11 +9,11 @@
 extern "C" {
 #endif
 
-enum { WEIR_SERVER_ARGUMENTS = 400 };
+enum { WEIR_SERVER_ARGUMENTS = 400 }; /* at most; an environment has no limit */
 
 typedef struct weir_server_arguments {
-    char *list[WEIR_SERVER_ARGUMENTS]; /* [n], then NULL; owned */
-    size_t n;
+    char **list; /* [n], then NULL; owned; NULL: none were added */
+    size_t n, capacity;
 } weir_server_arguments;
 
 /* Zero-initialise; free with weir_router_servers_free. */

@@ -3,6 +3,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/machine_memory.h"
+#include "engine/cli/process.h"
 #include "engine/cli/router.h"
 #include "engine/cli/router_servers.h"
 
@@ -52,6 +53,8 @@ int weir_serve_models(
         &servers, config, keys, arguments->is_only_command ? NULL : arguments->command->name,
         (const char *const *)environ, &error
     );
+    for (size_t i = 0; i < config->n_models; i++)
+        if (servers.models[i].n_keys > 0) weir_process_hide(); /* as with keys of the router */
     const weir_router_options options = router_options(config, keys, &servers);
     if (status == WEIR_OK) status = weir_router_open(&router, &options, &error);
     if (status == WEIR_OK) {

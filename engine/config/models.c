@@ -47,9 +47,10 @@ static weir_status read_text(
 /* The router sets these itself. */
 static bool is_reserved(const char *assignment)
 {
-    static const char *const keys[] = { "model.name",     "memory.host",         "server.host",
-                                        "server.aliases", "server.api_key",      "server.port",
-                                        "model.path",     "server.api_key_file", "log.level" };
+    static const char *const keys[] = { "model.name",          "memory.host",         "server.host",
+                                        "server.aliases",      "server.api_key",      "server.port",
+                                        "model.path",          "server.api_key_file", "log.level",
+                                        "server.drain_timeout" };
     const size_t n = strcspn(assignment, " \t=");
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strlen(keys[i]) == n && strncmp(keys[i], assignment, n) == 0) return true;
@@ -127,6 +128,14 @@ static bool is_name(const char *name)
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && *name != '/' && *name != '\0';
 }
 
+/* '/' is '-' in the name of a folder: engine/cli/router_servers.c. */
+static bool is_same_folder(const char *a, const char *b)
+{
+    for (; *a != '\0' && *b != '\0'; a++, b++)
+        if ((*a == '/' ? '-' : *a) != (*b == '/' ? '-' : *b)) return false;
+    return *a == *b;
+}
+
 static weir_status check_entry(
     const weir_config *config, const weir_config_model *model, weir_error *error
 )
@@ -137,8 +146,14 @@ static weir_status check_entry(
             "models: a model needs a name: printable ASCII without blanks, quotes and backslashes"
         );
     for (size_t i = 0; i < config->n_models; i++)
-        if (strcmp(config->models[i].name, model->name) == 0)
-            return weir_error_set(error, WEIR_ECONFIG, "models: two are named \"%s\"", model->name);
+        if (is_same_folder(config->models[i].name, model->name))
+            return weir_error_set(
+                error, WEIR_ECONFIG,
+                strcmp(config->models[i].name, model->name) == 0
+                    ? "models: two are named \"%s\""
+                    : "models: \"%s\" would have the folder of another, since / is - there",
+                model->name
+            );
     if ((model->config[0] == '\0') == (model->path[0] == '\0'))
         return weir_error_set(
             error, WEIR_ECONFIG, "models: \"%s\" needs either config or path", model->name

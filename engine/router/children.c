@@ -10,6 +10,7 @@
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,9 +40,11 @@ static void become(
     if (keys_fd >= 0 && fcntl(keys_fd, F_SETFD, 0) != 0) _exit(126);
     const int nothing = open("/dev/null", O_RDONLY);
     if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) _exit(126);
+    static const char *const empty[] = { NULL };
+    const char *const *const environment = router->options.environment;
     (void)execve(
         router->options.program, (char *const *)arguments,
-        (char *const *)router->options.environment
+        (char *const *)(environment != NULL ? environment : empty)
     );
     _exit(127);
 }
@@ -60,8 +63,24 @@ static weir_status watch(weir_router *router, weir_child *child, weir_error *err
     return weir_error_set(error, WEIR_EIO, "cannot watch a new process: %s", strerror(why));
 }
 
+/* What cleans /tmp removes a folder in which nothing was for days. Another user may then have made
+ * one of its name, and would get the requests. */
+static weir_status keep_folder(const weir_router *router, weir_error *error)
+{
+    struct stat info;
+    if (mkdir(router->folder, S_IRWXU) != 0 && errno != EEXIST)
+        return weir_error_set(error, WEIR_EIO, "%s: %s", router->folder, strerror(errno));
+    if (lstat(router->folder, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+        (info.st_mode & (S_IRWXG | S_IRWXO)) == 0)
+        return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EIO, "%s is no longer a folder of this user alone", router->folder
+    );
+}
+
 weir_status weir_child_start(weir_router *router, size_t i, weir_error *error)
 {
+    WEIR_TRY(keep_folder(router, error));
     weir_child *const child = &router->children[i];
     const char *const *const own = router->options.models[i].arguments;
     const char *arguments[MOST_ARGUMENTS];
@@ -74,10 +93,17 @@ weir_status weir_child_start(weir_router *router, size_t i, weir_error *error)
     arguments[n++] = setting;
     arguments[n] = NULL;
     (void)unlink(child->socket);
+    /* A signal that arrives before the new process has its own actions must not run the router's
+     * handler there, which would tell the router and be lost for the process. */
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     const pid_t parent = getpid(), pid = fork();
     if (pid == 0) become(router, arguments, router->options.models[i].keys_fd, parent);
+    const int why = errno;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pid < 0)
-        return weir_error_set(error, WEIR_EIO, "cannot start a process: %s", strerror(errno));
+        return weir_error_set(error, WEIR_EIO, "cannot start a process: %s", strerror(why));
     child->pid = pid;
     child->kill_ns = 0;
     return watch(router, child, error);

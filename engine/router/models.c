@@ -22,10 +22,11 @@ static weir_load *first_waiting(weir_loads *loads)
     return first;
 }
 
-/* A load that nobody waits for any more may be one that never ends. */
+/* A load that nobody waits for any more, or that is late, may be one that never ends. */
 static bool is_idle(const weir_load *load)
 {
-    return load->n_running == 0 && (load->state == WEIR_LOAD_DONE || load->n_waiting == 0);
+    return load->n_running == 0 &&
+           (load->state == WEIR_LOAD_DONE || load->n_waiting == 0 || load->is_late);
 }
 
 /* Of the models in memory that are not to go yet, the one used least recently. */
@@ -80,6 +81,7 @@ void weir_load_fail(weir_load *load, int exit_code, int64_t now_ns, int64_t back
     load->retry_ns = now_ns + (backoff_ns << doublings);
     load->n_failures++;
     load->n_crashes++;
+    load->answered = false;
 }
 
 const char *weir_load_name(const weir_load *load)

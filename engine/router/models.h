@@ -26,10 +26,13 @@ typedef struct weir_load {
     int64_t n_running, n_waiting; /* requests */
     int64_t waits_since_ns; /* of the first that waits */
     int64_t used_ns; /* when its last request began or ended */
+    int64_t begun_ns; /* of WEIR_LOAD_BEGUN */
+    bool is_late; /* it loads for so long that another that waits may have its memory */
     /* Of the last end that was not asked for. */
     bool failed;
     int exit_code; /* 128 + signal, as a shell has it */
     int n_failures; /* in a row */
+    bool answered; /* since it was started: an answer, perhaps cut by its end */
     int64_t retry_ns; /* it is not started before */
     /* What is to be done, of weir_loads_plan. */
     bool start, stop;
@@ -46,7 +49,7 @@ typedef struct weir_loads {
 /* Sets start, stop and leaves. Those that wait are served in order: the first model that does not
  * fit gets the memory of those without requests, used least recently first, then of those that
  * answer, once they have none. A model that answers is not stopped, nor one that is being loaded
- * while a request waits for it. */
+ * while a request waits for it, unless it is late. */
 void weir_loads_plan(weir_loads *loads);
 int64_t weir_loads_used(const weir_loads *loads);
 /* Records an end that was not asked for. backoff_ns: see weir_router_options. */

@@ -57,12 +57,12 @@ static weir_status fill_models(weir_router *router, weir_error *error)
     const weir_router_options *const o = &router->options;
     const double mib = 1024.0 * 1024.0;
     const int64_t own = weir_router_bytes(o);
-    router->loads.n = o->n_models;
     router->loads.bytes = o->memory - own;
     if (o->n_models == 0 || o->n_models > WEIR_ROUTER_MODELS)
         return weir_error_set(
             error, WEIR_ECONFIG, "a router has 1 to %d models", (int)WEIR_ROUTER_MODELS
         );
+    router->loads.n = o->n_models; /* weir_router_close goes by it */
     for (size_t i = 0; i < o->n_models; i++) {
         router->loads.of[i] = (weir_load){ .name = o->models[i].name, .bytes = o->models[i].bytes };
         router->children[i].source.fd = -1;

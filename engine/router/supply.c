@@ -1,5 +1,6 @@
 /* engine/router/supply.c - brings models and requests together. */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include "engine/base/log.h"
 #include "engine/router/internal.h"
 
+enum { LATE_WAITS = 2 }; /* of router.wait, that a load has while others wait for its memory */
 static const double mib = 1024.0 * 1024.0;
 
 int weir_supply_find(const weir_router *router, const char *name, size_t n)
@@ -117,6 +119,8 @@ void weir_supply_ended(weir_router *router, size_t i, int64_t now_ns)
     load->state = WEIR_LOAD_NONE;
     if (asked) {
         load->n_unloads++;
+        if (load->answered) load->n_failures = 0;
+        load->answered = false;
         weir_log(
             exit_code == 0 ? WEIR_LOG_INFO : WEIR_LOG_WARNING,
             "model %s: unloaded, with exit code %d", load->name, exit_code
@@ -136,21 +140,25 @@ static void start(weir_router *router, size_t i, int64_t now_ns)
     weir_log(
         WEIR_LOG_INFO, "model %s: loading, with %.1f MiB", load->name, (double)load->bytes / mib
     );
-    load->start = false;
+    load->start = load->is_late = false;
     if (weir_child_start(router, i, &error) == WEIR_OK) {
         load->state = WEIR_LOAD_BEGUN;
+        load->begun_ns = now_ns;
         return;
     }
     weir_log(WEIR_LOG_ERROR, "model %s: %s", load->name, error.text);
     fail(router, i, 126, now_ns);
 }
 
-/* A server listens when it can answer. */
+/* A server listens when its model is loaded; what it does then (restoring sessions, entering its
+ * sandbox) requests spend in its queue of connections. */
 static void look_for(weir_router *router, size_t i, int64_t now_ns)
 {
     weir_load *const load = &router->loads.of[i];
     const int fd = weir_child_connect(router, i);
+    load->is_late = now_ns - load->begun_ns > LATE_WAITS * router->options.wait_ms * 1000000;
     if (fd < 0 && errno != EAGAIN) return;
+    load->is_late = false;
     if (fd >= 0) (void)close(fd);
     weir_log(WEIR_LOG_INFO, "model %s: loaded", load->name);
     load->state = WEIR_LOAD_DONE;
@@ -170,6 +178,18 @@ static void let_go_on(weir_router *router)
     }
 }
 
+/* A late load is a failure, so that those that wait for it are not first again. */
+static void give_up(weir_router *router, size_t i, int64_t now_ns)
+{
+    weir_load *const load = &router->loads.of[i];
+    weir_log(
+        WEIR_LOG_WARNING, "model %s: not loaded after %.0f s, and another waits for its memory",
+        load->name, (double)(now_ns - load->begun_ns) / 1e9
+    );
+    weir_load_fail(load, 128 + SIGTERM, now_ns, router->options.backoff_ms * 1000000);
+    let_go(router, i);
+}
+
 void weir_supply_run(weir_router *router, int64_t now_ns)
 {
     weir_loads *const loads = &router->loads;
@@ -180,8 +200,10 @@ void weir_supply_run(weir_router *router, int64_t now_ns)
         weir_load *const load = &loads->of[i];
         if (load->start) start(router, i, now_ns);
         if (load->stop) {
+            const bool gives_up = load->state == WEIR_LOAD_BEGUN && load->n_waiting > 0;
             load->state = WEIR_LOAD_ENDING;
             weir_child_stop(router, i, now_ns);
+            if (gives_up) give_up(router, i, now_ns);
         }
         weir_child_tick(router, i, now_ns);
     }

@@ -103,6 +103,18 @@ TEST(Loads, TheFirstThatWaitsGoesFirst)
     EXPECT_EQ("++.", l.plan());
 }
 
+TEST(Loads, ALateLoadGivesItsMemoryToOthers)
+{
+    Loads l(10);
+    l.wants(l.add(6, WEIR_LOAD_BEGUN), 1);
+    l.wants(l.add(6, WEIR_LOAD_NONE), 2);
+    EXPECT_EQ("..", l.plan());
+    l.all.of[0].is_late = true;
+    EXPECT_EQ("-.", l.plan());
+    l.all.of[1].n_waiting = 0;
+    EXPECT_EQ("..", l.plan()) << "while nobody else waits it goes on";
+}
+
 TEST(Loads, IdleOnesGoBeforeBusyOnes)
 {
     Loads l(10);

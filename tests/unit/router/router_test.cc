@@ -217,6 +217,15 @@ TEST_F(Router, AModelThatNeverFitsIsRefused)
     EXPECT_NE(std::string::npos, std::string(error.text).find("2.0 MiB are left")) << error.text;
 }
 
+TEST_F(Router, HasAtMost16Models)
+{
+    weir_error error = {};
+    EXPECT_EQ(WEIR_ECONFIG, open(mib, &error)) << "none";
+    for (int i = 0; i < 200; i++) add("m" + std::to_string(i), 1);
+    EXPECT_EQ(WEIR_ECONFIG, open(mib, &error));
+    EXPECT_NE(std::string::npos, std::string(error.text).find("1 to 16 models")) << error.text;
+}
+
 /* What was running ends when it was told to, and no process stays. */
 TEST_F(Router, EndsWithItsServers)
 {

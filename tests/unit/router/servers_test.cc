@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/cli/router_servers.h"
 
@@ -72,7 +73,8 @@ TEST_F(Servers, GetTheSettingsOfTheFileOrTheirOwn)
                      {}
                  )
     ) << problem_;
-    const std::string rest = "server.allowed_hosts= server.allowed_origins= ";
+    const std::string rest =
+        "server.allowed_hosts= server.allowed_origins= server.drain_timeout=30000ms ";
     EXPECT_EQ(
         "weir serve --quiet batch.chunk=128 sessions.dir=" + folder_ +
             "/s/o-a model.path=/m kv.format=q8_0 model.name=o/a server.aliases=* " + rest +
@@ -119,6 +121,25 @@ TEST_F(Servers, GetKeysThroughADescriptor)
             "server.api_key_file=/proc/self/fd/" + std::to_string(servers_->models[1].keys_fd) + " "
         )
     );
+}
+
+/* Kubernetes sets some for each service of a namespace. */
+TEST_F(Servers, AnEnvironmentOfAnySize)
+{
+    std::vector<std::string> texts;
+    std::vector<const char *> list;
+    for (int i = 0; i < 3000; i++) texts.push_back("V" + std::to_string(i) + "=1");
+    for (const std::string &text : texts) list.push_back(text.c_str());
+    list.push_back(nullptr);
+    weir_error error = {};
+    const weir_keys keys = {};
+    ASSERT_EQ(
+        WEIR_OK,
+        weir_router_servers_fill(servers_.get(), config_.get(), &keys, nullptr, list.data(), &error)
+    ) << error.text;
+    ASSERT_EQ(3000u, servers_->environment.n);
+    EXPECT_STREQ("V2999=1", servers_->environment.list[2999]);
+    EXPECT_EQ(nullptr, servers_->environment.list[3000]);
 }
 
 TEST_F(Servers, AKeyFileThatIsNotThere)
