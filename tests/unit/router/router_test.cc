@@ -192,7 +192,8 @@ TEST_F(Router, WaitsAreBounded)
     EXPECT_EQ(503, status_of(full));
     EXPECT_NE(std::string::npos, full.find("router.queue"));
     EXPECT_NE(std::string::npos, full.find("Retry-After: "));
-    EXPECT_EQ("{\"value\":\"loading\"}", state("a"));
+    for (int i = 0; i < 6000 && state("a") != "{\"value\":\"loading\"}"; i++) (void)usleep(10000);
+    EXPECT_EQ("{\"value\":\"loading\"}", state("a")) << "from the end of the turn on";
     close(waits);
 }
 
