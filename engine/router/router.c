@@ -211,6 +211,7 @@ static bool close_victim(weir_router *router)
 
 static void admit(weir_router *router, int fd, const struct in6_addr *address)
 {
+    sweep(router); /* frees connections that closed in this turn */
     bool is_spare = has_share(router, address);
     if (!is_spare && router->n_routes >= router->options.max_connections)
         is_spare = !close_victim(router);
@@ -231,7 +232,6 @@ static void admit(weir_router *router, int fd, const struct in6_addr *address)
 
 static void accept_some(weir_router *router)
 {
-    sweep(router);
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         struct sockaddr_storage peer = { 0 };
         socklen_t size = sizeof peer;
