@@ -61,7 +61,8 @@ static bool check_key(weir_route *r)
     for (size_t i = 0; i < router->loads.n; i++)
         if (router->own[i].n_keys > 0 && weir_access_check(&router->own[i], bearer, key) >= 0)
             r->own_keys |= (uint32_t)1 << i;
-    if (r->has_key_of_all || r->own_keys != 0 || r->is_public) return true;
+    /* Without a key there is no body: it would take memory that all requests share. */
+    if (r->has_key_of_all || r->own_keys != 0 || (r->is_public && r->body_done)) return true;
     weir_answer_refuse(
         r, 401, "invalid_api_key", 0, "a valid API key is needed: Authorization: Bearer KEY"
     );
@@ -136,21 +137,26 @@ static void take_name(weir_route *r, const char *text, size_t n)
     r->query[used] = '\0';
 }
 
+/* Parameters begin with '?' or '&'; returns the bytes of this one. */
+static size_t parameter_bytes(const char *at) { return 1 + strcspn(at + 1, "&"); }
+
+static bool is_model(const char *parameter) { return strncmp(parameter + 1, "model=", 6) == 0; }
+
+static void read_query(weir_route *r, const char *target)
+{
+    for (const char *at = target + strcspn(target, "?"); *at != '\0'; at += parameter_bytes(at))
+        if (is_model(at)) take_name(r, at + 7, parameter_bytes(at) - 7);
+}
+
 /* The target without the parameter `model`, which servers do not have. */
 static bool add_target(weir_route *r, const char *target)
 {
     const size_t path = strcspn(target, "?");
     bool first = true, good = add(r, "%.*s", (int)path, target);
-    for (const char *at = target + path; good && *at != '\0';) {
-        at++; /* '?' or '&' */
-        const size_t n = strcspn(at, "&");
-        if (n >= 6 && strncmp(at, "model=", 6) == 0) {
-            take_name(r, at + 6, n - 6);
-        } else {
-            good = add(r, "%c%.*s", first ? '?' : '&', (int)n, at);
-            first = false;
-        }
-        at += n;
+    for (const char *at = target + path; good && *at != '\0'; at += parameter_bytes(at)) {
+        if (is_model(at)) continue;
+        good = add(r, "%c%.*s", first ? '?' : '&', (int)parameter_bytes(at) - 1, at + 1);
+        first = false;
     }
     return good;
 }
@@ -196,9 +202,11 @@ bool weir_request_begin(weir_route *r)
         return false;
     }
     if (!check_key(r) || !check_framing(r, method)) return false;
+    read_query(r, target);
+    if (weir_answer_own(r)) return false; /* also while bodies have all memory */
     if (!weir_route_reserve(r, r->head.scanned + WEIR_ROUTE_UP) || !write_head(r, method, target)) {
         weir_answer_refuse(r, 503, NULL, 1, "no memory for the request now; try again");
         return false;
     }
-    return !weir_answer_own(r);
+    return true;
 }

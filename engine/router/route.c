@@ -51,14 +51,21 @@ void weir_route_free(weir_route *r)
     weir_memory_give(r);
 }
 
+/* A head and a body, with the framing of its chunks. */
+static size_t most_up(const weir_route *r)
+{
+    return r->in_capacity + WEIR_ROUTE_UP + (size_t)r->router->options.body_limit;
+}
+
 bool weir_route_reserve(weir_route *r, size_t n)
 {
     weir_route_bytes *const up = &r->up;
     const size_t left = (size_t)(r->router->body_limit - r->router->body_bytes),
                  need = up->size + n;
     if (need <= up->capacity) return true;
-    size_t capacity = 2 * up->capacity < need ? need : 2 * up->capacity;
-    if (capacity - up->capacity > left) capacity = need;
+    size_t capacity = 2 * up->capacity;
+    if (capacity > most_up(r)) capacity = most_up(r);
+    if (capacity < need || capacity - up->capacity > left) capacity = need;
     if (capacity - up->capacity > left) return false;
     char *const data = weir_memory_resize(up->data, capacity);
     if (data == NULL) return false;
@@ -206,9 +213,10 @@ static void refuse(weir_route *r, int status, const char *text)
 
 static bool add_body(weir_route *r, size_t used, size_t n_data)
 {
+    const int64_t limit = r->router->options.body_limit;
     r->body_bytes += (int64_t)n_data;
-    if (r->body_bytes > r->router->options.body_limit ||
-        (int64_t)r->chunks.left > r->router->options.body_limit) {
+    if (r->body_bytes > limit || (int64_t)r->chunks.left > limit ||
+        r->up.size + used > most_up(r)) {
         refuse(r, 413, "the body is larger than this server takes");
         return false;
     }

@@ -69,6 +69,43 @@ TEST_F(Router, LargeBodiesArePassedOn)
     EXPECT_EQ(413, status_of(post("/x", "{\"prompt\":\"" + text + text + "\",\"model\":\"b\"}")));
 }
 
+/* Bodies whose model is not known yet are kept: each as it is, all within a budget, and while they
+ * have all of it the router's own answers need none. */
+TEST_F(Router, BodiesThatAreKept)
+{
+    options_.body_limit = mib;
+    add("a", mib);
+    start(mib);
+    const int64_t budget = 4 * mib + 24 * (64 << 10); /* engine/router/router.c */
+    const auto kept = [this] {
+        const std::string text = body_of(get("/metrics")), line = "\nweir:router_body_bytes ";
+        return std::atoll(text.c_str() + text.find(line) + line.size());
+    };
+    const std::string head = "POST /x HTTP/1.1\r\nHost: localhost\r\n";
+    std::vector<int> held;
+    const auto hold = [&](int64_t n) {
+        const int64_t before = kept();
+        const std::string begin = head + "Content-Length: 1048576\r\n\r\n{\"",
+                          text = begin + std::string(size_t(n) - begin.size(), 'x');
+        held.push_back(http::connect_to(port_));
+        EXPECT_EQ((ssize_t)text.size(), send(held.back(), text.data(), text.size(), MSG_NOSIGNAL));
+        /* The router's head has "Connection: close", too. */
+        for (int i = 0; i < 6000 && kept() < before + n + 19; i++) (void)usleep(10000);
+        return kept() - before;
+    };
+    for (int i = 0; i < 5; i++) EXPECT_LE(hold(mib), mib + (16 << 10)) << "a body and a head";
+    hold(budget - kept() - 100);
+    EXPECT_EQ(503, status_of(post("/x", "{}"))) << "all is taken";
+    EXPECT_EQ(200, status_of(get("/health")));
+    EXPECT_EQ(200, status_of(get("/v1/models")));
+    for (const int fd : held) close(fd);
+    for (int i = 0; i < 6000 && kept() > 0; i++) (void)usleep(10000);
+    EXPECT_EQ(0, kept());
+    std::string chunks = head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{\"";
+    for (int i = 0; i < 200000; i++) chunks += "\r\n1\r\nx";
+    EXPECT_EQ(413, status_of(raw(port_, chunks))) << "200,000 bytes in 1,200,000";
+}
+
 TEST_F(Router, AModelMayHaveItsOwnKeys)
 {
     const char *const all = "all";
@@ -85,6 +122,8 @@ TEST_F(Router, AModelMayHaveItsOwnKeys)
     EXPECT_EQ(401, status("/v1/models", ""));
     EXPECT_EQ(401, status("/", "")) << "a page is shown by a model that is loaded";
     EXPECT_EQ(200, status("/health", ""));
+    for (const std::string more : { "Content-Length: 2\r\n", "Transfer-Encoding: chunked\r\n" })
+        EXPECT_EQ(401, status_of(get("/", more))) << "a body takes memory of others";
     EXPECT_EQ(200, status("/x?model=a", "all"));
     EXPECT_EQ(404, status("/x?model=b", "all"));
     EXPECT_EQ(404, status("/x?model=a", "team"));
