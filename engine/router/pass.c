@@ -53,11 +53,11 @@ static void pass_up(weir_route *r)
         case WEIR_SENT_ALL: break;
         }
         if (r->body_done || r->up.capacity > r->in_capacity) weir_route_release(r);
-        if (r->body_done) return;
+        if (r->body_done) break;
         if (r->in_used == 0 && !weir_route_receive_in(r)) break;
         if (!weir_route_take_body(r)) return;
     }
-    if (r->peer_closed) weir_route_close(r); /* in its body */
+    if (r->peer_closed) weir_route_close(r); /* in its body, or with the end of it */
 }
 
 /* Receives into `down`, which is empty or has not begun. Returns false if there is nothing now. */

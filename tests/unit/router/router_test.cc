@@ -81,6 +81,24 @@ TEST_F(Router, ACancelReachesTheServer)
     wait_until("requests_running", "a", "0");
 }
 
+/* The end of the connection arrives with the last bytes of the body. */
+TEST_F(Router, AClientThatGoesWithItsBodyIsSeen)
+{
+    add("a", mib);
+    start(mib);
+    const std::string begin = "POST /hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n"
+                              "{\"model\":\"a\"",
+                      end = "       }";
+    const int fd = http::connect_to(port_);
+    EXPECT_EQ((ssize_t)begin.size(), send(fd, begin.data(), begin.size(), MSG_NOSIGNAL));
+    wait_until("requests_running", "a", "1");
+    EXPECT_EQ((ssize_t)end.size(), send(fd, end.data(), end.size(), MSG_NOSIGNAL | MSG_MORE));
+    EXPECT_EQ(0, shutdown(fd, SHUT_WR));
+    wait_until("requests_running", "a", "0");
+    EXPECT_EQ(200, status_of(get("/gone"))) << "the server has seen it";
+    close(fd);
+}
+
 TEST_F(Router, UnloadsWhatWasUsedLeastRecently)
 {
     add("a", 2 * mib);
