@@ -1,6 +1,7 @@
-/* kernels/ref/attention.c - out = softmax(scale * q . K) V over pages, a query row and a split of
- * 1024 positions at a time, rows as the codecs decode them. f64 within a split; f32 maximum, sum
- * and value between splits, so several calls equal one, for about 1e-7 of the output. */
+/* kernels/ref/attention.c - out = softmax(scale * q . K) V over pages, a split of 1024 positions at a
+ * time, rows as the codecs decode them. f64 within a split; f32 maximum, sum and value between
+ * splits, so several calls equal one, for about 1e-7 of the output. Decoding a row of KV takes ten
+ * times as long as a product with it, so 16 query rows of a KV head share it. */
 #include <float.h>
 #include <math.h>
 
@@ -8,59 +9,73 @@
 #include "kernels/ref/kv_rows.h"
 #include "kernels/ref/row.h"
 
-enum { DIM_MAX = WEIR_KV_DIM_MAX, SPLIT = WEIR_ATTENTION_SPLIT };
+enum { DIM_MAX = WEIR_KV_DIM_MAX, SPLIT = WEIR_ATTENTION_SPLIT, ROWS = 16 };
 
-/* A query row, the pages that it reads, and its sums so far. */
-typedef struct ref_row {
+/* Pages of a KV head. */
+typedef struct ref_head {
     const weir_attention_args *args;
     const weir_kv_segment *segment;
+    int64_t head;
+} ref_head;
+
+/* A query row and its sums so far. */
+typedef struct ref_row {
     const float *q;
-    /* By position, of a segment's last row; NULL: not requested. */
-    float *logits;
+    float *out, *lse, *partials; /* the last two NULL: not requested */
+    float *logits; /* by position, of a segment's last row; NULL: not requested */
     const float *sink_logit; /* of the query head; NULL: none */
-    int64_t head, last; /* KV head, own position */
+    int64_t seen, last; /* the first position it sees, and its own */
     float maximum, sum, value[DIM_MAX];
 } ref_row;
 
-/* Its own page unsealed if the format has unsealed pages, earlier ones as coded. A value that
- * aliases its key is the beginning of it. */
-static void load(const ref_row *row, int64_t position, weir_kv_side side, float *values)
+/* A row of KV as rows of its own page read it, unsealed if the format has unsealed pages, and as
+ * later ones do. */
+typedef struct ref_decoded {
+    bool is_done[2];
+    float values[2][DIM_MAX];
+} ref_decoded;
+
+/* A value that aliases its key is the beginning of it. */
+static const float *load(
+    const ref_head *head, const ref_row *row, int64_t position, weir_kv_side side, ref_decoded *to
+)
 {
-    const ref_pages pages = REF_PAGES(row->args);
-    const int64_t page = position / WEIR_PAGE_TOKENS;
-    const weir_kv_side stored = row->args->value_aliases_key ? WEIR_KV_K : side;
-    const weir_kv_part part =
-        ref_part(pages, row->segment, row->head - row->segment->first_head, page, stored);
-    ref_read_row(&part, position % WEIR_PAGE_TOKENS, page == row->last / WEIR_PAGE_TOKENS, values);
+    const ref_pages pages = REF_PAGES(head->args);
+    const int64_t page = position / WEIR_PAGE_TOKENS,
+                  table = head->head - head->segment->first_head;
+    const bool is_own = page == row->last / WEIR_PAGE_TOKENS;
+    if (!to->is_done[is_own]) {
+        const weir_kv_side stored = head->args->value_aliases_key ? WEIR_KV_K : side;
+        const weir_kv_part part = ref_part(pages, head->segment, table, page, stored);
+        ref_read_row(&part, position % WEIR_PAGE_TOKENS, is_own, to->values[is_own]);
+        to->is_done[is_own] = true;
+    }
+    return to->values[is_own];
 }
 
-static double score(const ref_row *row, int64_t position)
+static double score(
+    const weir_attention_args *args, const ref_row *row, int64_t position, const float *key
+)
 {
-    float key[DIM_MAX];
     double sum = 0.0;
-    load(row, position, WEIR_KV_K, key);
-    for (int64_t d = 0; d < row->args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
-    sum *= (double)row->args->scale;
-    const double cap = (double)row->args->softcap;
+    for (int64_t d = 0; d < args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
+    sum *= (double)args->scale;
+    const double cap = (double)args->softcap;
     if (cap > 0.0) sum = cap * tanh(sum / cap);
     if (row->logits) row->logits[position] = (float)sum;
     return sum * 1.4426950408889634; /* log2(e): weights are powers of two, as in the partials */
 }
 
-/* Adds positions [first, end) of one split to the row. */
-static void attend_split(ref_row *row, int64_t first, int64_t end)
+static bool sees(const ref_row *row, int64_t position)
 {
-    const int64_t value_dim = row->args->value_dim;
-    double scores[SPLIT], values[DIM_MAX] = { 0 }, maximum = -INFINITY, sum = 0.0;
-    for (int64_t p = first; p < end; p++)
-        maximum = fmax(maximum, scores[p - first] = score(row, p));
-    for (int64_t p = first; p < end; p++) {
-        const double weight = exp2(scores[p - first] - maximum);
-        float value[DIM_MAX];
-        load(row, p, WEIR_KV_V, value);
-        sum += weight;
-        for (int64_t d = 0; d < value_dim; d++) values[d] += weight * (double)value[d];
-    }
+    return position >= row->seen && position <= row->last;
+}
+
+/* Adds a split to the sums of a row. */
+static void add_split(
+    ref_row *row, double maximum, double sum, const double *values, int64_t value_dim
+)
+{
     const float highest = fmaxf(row->maximum, (float)maximum);
     const double keep = exp2((double)row->maximum - (double)highest),
                  add = exp2(maximum - (double)highest);
@@ -70,32 +85,62 @@ static void attend_split(ref_row *row, int64_t first, int64_t end)
     row->maximum = highest;
 }
 
-static void attend(ref_row *row, float *out, float *partials, float *lse)
+/* Adds the positions of a split that each of the n rows sees. */
+static void attend_split(const ref_head *head, ref_row *rows, int n, int64_t split)
 {
-    const weir_attention_args *const args = row->args;
-    const int64_t value_dim = args->value_dim;
-    const int64_t seen =
-        args->window > 0 && row->last >= args->window ? row->last - args->window + 1 : 0;
-    const int64_t first_split = partials ? args->first_split : 0,
-                  end_split = partials ? args->end_split : INT64_MAX;
+    const int64_t value_dim = head->args->value_dim, begin = split * SPLIT, end = begin + SPLIT;
+    double scores[ROWS][SPLIT], values[ROWS][DIM_MAX] = { 0 }, maximum[ROWS], sum[ROWS] = { 0 };
+    int64_t first = end, past = begin;
+    for (int i = 0; i < n; i++) {
+        maximum[i] = -INFINITY;
+        if (rows[i].seen < first) first = rows[i].seen;
+        if (rows[i].last >= past) past = rows[i].last + 1;
+    }
+    if (first < begin) first = begin;
+    if (past > end) past = end;
+    ref_decoded key, value;
+    for (int64_t p = first; p < past; p++) {
+        key.is_done[0] = key.is_done[1] = false;
+        for (int i = 0; i < n; i++) {
+            if (!sees(rows + i, p)) continue;
+            const float *const k = load(head, rows + i, p, WEIR_KV_K, &key);
+            scores[i][p - begin] = score(head->args, rows + i, p, k);
+            maximum[i] = fmax(maximum[i], scores[i][p - begin]);
+        }
+    }
+    for (int64_t p = first; p < past; p++) {
+        value.is_done[0] = value.is_done[1] = false;
+        for (int i = 0; i < n; i++) {
+            if (!sees(rows + i, p)) continue;
+            const double weight = exp2(scores[i][p - begin] - maximum[i]);
+            const float *const v = load(head, rows + i, p, WEIR_KV_V, &value);
+            sum[i] += weight;
+            for (int64_t d = 0; d < value_dim; d++) values[i][d] += weight * (double)v[d];
+        }
+    }
+    for (int i = 0; i < n; i++)
+        if (rows[i].seen < end && rows[i].last >= begin)
+            add_split(rows + i, maximum[i], sum[i], values[i], value_dim);
+}
+
+static void begin_row(const weir_attention_args *args, ref_row *row)
+{
     row->maximum = -FLT_MAX;
     row->sum = 0.0f;
     memset(row->value, 0, sizeof row->value);
-    if (partials && first_split > 0) {
-        row->maximum = partials[0];
-        row->sum = partials[1];
-        memcpy(row->value, partials + 2, (size_t)value_dim * sizeof(float));
-    }
-    for (int64_t split = first_split; split < end_split && split * SPLIT <= row->last; split++) {
-        const int64_t begin = split * SPLIT, end = begin + SPLIT;
-        const int64_t first = begin > seen ? begin : seen,
-                      past = end < row->last + 1 ? end : row->last + 1;
-        if (first < past) attend_split(row, first, past);
-    }
-    if (partials && !args->is_last) {
-        partials[0] = row->maximum;
-        partials[1] = row->sum;
-        memcpy(partials + 2, row->value, (size_t)value_dim * sizeof(float));
+    if (!row->partials || args->first_split == 0) return;
+    row->maximum = row->partials[0];
+    row->sum = row->partials[1];
+    memcpy(row->value, row->partials + 2, (size_t)args->value_dim * sizeof(float));
+}
+
+static void end_row(const weir_attention_args *args, const ref_row *row)
+{
+    const int64_t value_dim = args->value_dim;
+    if (row->partials && !args->is_last) {
+        row->partials[0] = row->maximum;
+        row->partials[1] = row->sum;
+        memcpy(row->partials + 2, row->value, (size_t)value_dim * sizeof(float));
         return;
     }
     const double log2e = 1.4426950408889634,
@@ -103,8 +148,61 @@ static void attend(ref_row *row, float *out, float *partials, float *lse)
                  highest = fmax((double)row->maximum, sink),
                  keep = exp2((double)row->maximum - highest),
                  sum = (double)row->sum * keep + exp2(sink - highest);
-    for (int64_t d = 0; d < value_dim; d++) out[d] = (float)((double)row->value[d] * keep / sum);
-    if (lse) *lse = (float)((highest + log2(sum)) / log2e);
+    for (int64_t d = 0; d < value_dim; d++)
+        row->out[d] = (float)((double)row->value[d] * keep / sum);
+    if (row->lse) *row->lse = (float)((highest + log2(sum)) / log2e);
+}
+
+static void attend(const ref_head *head, ref_row *rows, int n)
+{
+    const weir_attention_args *const args = head->args;
+    const int64_t first_split = args->partials ? args->first_split : 0,
+                  end_split = args->partials ? args->end_split : INT64_MAX;
+    int64_t last = 0;
+    for (int i = 0; i < n; i++) {
+        begin_row(args, rows + i);
+        if (rows[i].last > last) last = rows[i].last;
+    }
+    for (int64_t split = first_split; split < end_split && split * SPLIT <= last; split++)
+        attend_split(head, rows, n, split);
+    for (int i = 0; i < n; i++) end_row(args, rows + i);
+}
+
+/* Row t of the segment of `head`, query head h. */
+static ref_row row_of(const ref_head *head, int64_t t, int64_t h)
+{
+    const weir_attention_args *const args = head->args;
+    const weir_kv_segment *const segment = head->segment;
+    const int64_t group = args->n_heads / args->n_kv_heads, row = segment->first_row + t,
+                  index = row * args->n_heads + h, last = segment->n_past + t,
+                  own_head = h - segment->first_head * group;
+    const bool keeps = segment->logits && t == segment->n_rows - 1;
+    return (ref_row
+    ){ .q = args->q + row * args->q_stride + h * args->q_head_stride,
+       .out = args->out + row * args->out_stride + h * args->value_dim,
+       .lse = args->lse ? args->lse + index : NULL,
+       .partials = args->partials
+                       ? args->partials + index * weir_attention_partials_floats(args->value_dim)
+                       : NULL,
+       .logits = keeps ? segment->logits + own_head * segment->logits_stride : NULL,
+       .sink_logit = args->sink_logits ? args->sink_logits + h : NULL,
+       .seen = args->window > 0 && last >= args->window ? last - args->window + 1 : 0,
+       .last = last };
+}
+
+static void attend_head(const ref_head *head)
+{
+    const int64_t group = head->args->n_heads / head->args->n_kv_heads;
+    ref_row rows[ROWS];
+    int n = 0;
+    for (int64_t t = 0; t < head->segment->n_rows; t++)
+        for (int64_t h = head->head * group; h < (head->head + 1) * group; h++) {
+            rows[n++] = row_of(head, t, h);
+            if (n < ROWS) continue;
+            attend(head, rows, n);
+            n = 0;
+        }
+    if (n > 0) attend(head, rows, n);
 }
 
 static weir_status weir_k_ref_attention(const weir_kernel_context *context, const void *op_args)
@@ -118,39 +216,17 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
         return WEIR_EINVAL;
     if (args->value_dim <= 0) return WEIR_EINVAL;
     if (weir_attention_pages_reject(args)) return WEIR_EUNSUPPORTED;
-    const int64_t group = args->n_heads / args->n_kv_heads;
     const bool unsealed = weir_attention_needs_unsealed(args);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
-        const int64_t heads = weir_kv_segment_heads(segment, args->n_kv_heads),
-                      first = segment->first_head * group;
+        const int64_t heads = weir_kv_segment_heads(segment, args->n_kv_heads);
         if (segment->n_rows > 0 && unsealed && !segment->unsealed_pages) return WEIR_EINVAL;
         if (segment->n_rows > 0 && segment->logits &&
             (args->window > 0 || segment->logits_stride < (int64_t)segment->n_past + segment->n_rows
             ))
             return WEIR_EINVAL;
-        for (int64_t t = 0; t < segment->n_rows; t++) {
-            for (int64_t h = first; h < first + heads * group; h++) {
-                const int64_t row = segment->first_row + t, index = row * args->n_heads + h;
-                const bool keeps = segment->logits && t == segment->n_rows - 1;
-                ref_row query = {
-                    .args = args,
-                    .segment = segment,
-                    .q = args->q + row * args->q_stride + h * args->q_head_stride,
-                    .sink_logit = args->sink_logits ? args->sink_logits + h : NULL,
-                    .logits = keeps ? segment->logits + (h - first) * segment->logits_stride : NULL,
-                    .head = h / group,
-                    .last = segment->n_past + t
-                };
-                attend(
-                    &query, args->out + row * args->out_stride + h * args->value_dim,
-                    args->partials
-                        ? args->partials + index * weir_attention_partials_floats(args->value_dim)
-                        : NULL,
-                    args->lse ? args->lse + index : NULL
-                );
-            }
-        }
+        for (int64_t g = segment->first_head; g < segment->first_head + heads; g++)
+            attend_head(&(ref_head){ args, segment, g });
     }
     return WEIR_OK;
 }

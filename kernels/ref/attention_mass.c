@@ -1,5 +1,6 @@
 /* kernels/ref/attention_mass.c - the attention mass of each slot: a slot and a query head at a
- * time, over rows in ascending order. */
+ * time, over rows in ascending order. A key is decoded once for rows of its page and once for
+ * later ones: that takes longer than all products with it. */
 #include <math.h>
 
 #include "kernels/ref/kv_rows.h"
@@ -38,14 +39,20 @@ static void observe(
                   at = own_head * segment->stride + slot;
     const bool kept = weir_attention_mass_from_logits(segment);
     double mass = 0.0, below = 0.0, last = 0.0;
-    float key[DIM_MAX];
+    float keys[2][DIM_MAX];
+    bool is_done[2] = { false, false };
     for (int64_t t = slot > rows->n_past ? slot - rows->n_past : 0; t < rows->n_rows; t++) {
         const int64_t row = rows->first_row + t, own = rows->n_past + t;
         const bool is_own = own / WEIR_PAGE_TOKENS == slot / WEIR_PAGE_TOKENS;
-        if (!kept) load_key(args, rows, own_head / group, slot, is_own, key);
+        if (!kept && !is_done[is_own])
+            load_key(args, rows, own_head / group, slot, is_own, keys[is_own]);
+        is_done[is_own] = true;
         const double score =
             kept ? (double)rows->logits[own_head * rows->logits_stride + slot]
-                 : logit(args, args->q + row * args->q_stride + head * args->q_head_stride, key);
+                 : logit(
+                       args, args->q + row * args->q_stride + head * args->q_head_stride,
+                       keys[is_own]
+                   );
         last = exp(score - (double)args->lse[row * args->n_heads + head]);
         mass += last;
         if (own > 0 && last * (double)(own + 1) < 1.0) below += 1.0;
