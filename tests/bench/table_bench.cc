@@ -43,7 +43,7 @@ class Arena {
                     used_ += n;
                     return begin_ + used_ - n;
                 },
-                 [](void *) {} };
+                 [](void *, size_t) {} };
     }
     double read_gbps() const { return weir_bandwidth_read(begin_, used_, 0); }
     size_t used() const { return used_; }

@@ -20,9 +20,13 @@ namespace weir_test {
 // Where arrays live: the host's memory, or memory that a device can reach too.
 struct Allocator {
     std::function<void *(size_t)> take;
-    std::function<void(void *)> give;
+    std::function<void(void *, size_t)> give;
+    // A page that cannot be read or written follows each array, which is aligned to 64 bytes only if
+    // its size is.
+    bool is_fenced = false;
 };
 const Allocator &host_allocator();
+const Allocator &fenced_allocator();
 
 enum class Fill { Normal, Zero, Large, Tiny, Mixed };
 
@@ -63,7 +67,7 @@ class Builder {
   private:
     struct Block {
         char *base;
-        size_t size, offset, n;
+        size_t size, offset, n; // `size` without the fence
     };
     Allocator allocator_;
     std::mt19937_64 rng_;

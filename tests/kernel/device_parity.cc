@@ -76,7 +76,7 @@ Device plugin_device(const char *path)
                        ? memory
                        : nullptr;
         },
-        [plugin](void *memory) { plugin->free(0, WEIR_GPU_MEMORY_MANAGED, memory); }
+        [plugin](void *memory, size_t) { plugin->free(0, WEIR_GPU_MEMORY_MANAGED, memory); }
     };
     return device;
 }
