@@ -342,6 +342,9 @@ weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, cons
     if (omp_get_max_threads() != stream->context.n_threads)
         omp_set_num_threads(stream->context.n_threads);
     if (stream->device && !is_host_op(kernel->op)) return run_on_device(stream, kernel, args);
+#if __has_feature(address_sanitizer)
+    if (stream->device == NULL) weir_marshal_check(kernel->op, args);
+#endif
     return kernel->run(&stream->context, args);
 }
 

@@ -141,3 +141,9 @@ void weir_marshal_end(weir_marshaller *m)
     }
     m->n_copy_backs = 0;
 }
+
+void weir_marshal_check(weir_op op, const void *args)
+{
+    weir_marshaller m = { .is_checking = true };
+    (void)marshal_args(&m, op, args);
+}

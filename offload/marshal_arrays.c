@@ -8,6 +8,19 @@
 #include "engine/base/checked.h"
 #include "offload/marshal_internal.h"
 
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+/* Reads the first byte that may not be used, which the sanitizer reports. */
+static void check(const void *array, size_t bytes)
+{
+    const volatile char *const bad =
+        array != NULL ? __asan_region_is_poisoned((void *)(uintptr_t)array, bytes) : NULL;
+    if (bad != NULL) (void)*bad;
+}
+#else
+static void check(const void *array, size_t bytes) { (void)array, (void)bytes; }
+#endif
+
 static void *place(arena *a, bool is_measuring, size_t bytes)
 {
     size_t rounded;
@@ -41,14 +54,18 @@ void weir_marshal_refuse(weir_marshaller *m) { m->is_invalid = true; }
 
 void weir_marshal_require(weir_marshaller *m, const void *array)
 {
-    if (array != NULL && !m->is_measuring && !weir_device_owns(m->device, array))
+    if (m->is_checking)
+        check(array, 1);
+    else if (array != NULL && !m->is_measuring && !weir_device_owns(m->device, array))
         m->is_invalid = true;
 }
 
 void *weir_marshal_array(weir_marshaller *m, const void *array, size_t bytes, weir_marshal_use use)
 {
-    return m->is_planning || is_on_device(m, array, bytes) ? (void *)(uintptr_t)array
-                                                           : copy_in(m, array, bytes, use);
+    if (m->is_checking) check(array, bytes);
+    return m->is_planning || m->is_checking || is_on_device(m, array, bytes)
+               ? (void *)(uintptr_t)array
+               : copy_in(m, array, bytes, use);
 }
 
 static size_t floats(int64_t rows, int64_t stride, int64_t width)
@@ -70,6 +87,7 @@ float *weir_marshal_host_rows(
 )
 {
     const size_t bytes = floats(rows, m->is_planning ? width : stride, width);
+    if (m->is_checking) return weir_marshal_array(m, array, bytes, use);
     return is_on_device(m, array, bytes) ? (float *)(uintptr_t)array
                                          : copy_in(m, array, bytes, use);
 }
@@ -77,6 +95,10 @@ float *weir_marshal_host_rows(
 void *weir_marshal_list(weir_marshaller *m, const void *array, size_t bytes)
 {
     if ((array == NULL && !m->is_planning) || bytes == 0) return NULL;
+    if (m->is_checking) {
+        check(array, bytes);
+        return NULL;
+    }
     void *const copy = place(&m->ring, m->is_measuring, bytes);
     if (!m->is_measuring) memcpy(copy, array, bytes);
     return copy;
@@ -88,6 +110,10 @@ void *const *weir_marshal_pages(
 )
 {
     if ((pages == NULL && !m->is_planning) || range.end <= 0) return NULL;
+    for (int64_t i = 0; m->is_checking && i < n_heads; i++)
+        for (int64_t page = range.first; page < range.end; page++)
+            check(pages[i * stride + page], 1);
+    if (m->is_checking) return NULL;
     const int64_t n = n_heads * range.end;
     void **const copy = place(&m->ring, m->is_measuring, (size_t)n * sizeof *copy);
     for (int64_t i = 0; !m->is_measuring && i < n_heads; i++)

@@ -23,6 +23,7 @@ struct weir_marshaller {
     bool is_measuring; /* only adds up bytes */
     /* With is_measuring: absent arrays count with their worst-case size. */
     bool is_planning;
+    bool is_checking; /* nothing is placed: arrays are looked at */
     bool is_invalid; /* the op cannot be launched with these arguments */
     size_t planned_copies, planned_ring, planned_copy_backs;
     union {

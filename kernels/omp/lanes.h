@@ -167,6 +167,7 @@ enum { LANE_WIDTH = 4, LANE_ROWS = 4, LANE_VECTORS = 2 };
 #if defined(WEIR_GPU_LANES) || defined(WEIR_EMULATE_LANES)
 typedef float lane_float;
 typedef int32_t lane_int;
+typedef uint32_t lane_uint;
 WEIR_INLINE lane_float lane_load(const float *p) { return *p; }
 WEIR_INLINE lane_float lane_load_part(const float *p, int64_t n) { return n > 0 ? *p : 0.0f; }
 WEIR_INLINE void lane_store_part(float *p, lane_float x, int64_t n)
@@ -182,6 +183,7 @@ WEIR_INLINE float lane_sum_of(lane_float x) { return x; }
 #else
 typedef float lane_float __attribute__((ext_vector_type(LANE_WIDTH)));
 typedef int32_t lane_int __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef uint32_t lane_uint __attribute__((ext_vector_type(LANE_WIDTH)));
 WEIR_INLINE lane_float lane_load(const float *p)
 {
     lane_float x;
@@ -374,7 +376,7 @@ WEIR_INLINE lane_float lane_exp2(lane_float x)
         0x1.8p23f; /* adding it rounds to nearest and leaves the integer in the low bits */
     union {
         lane_float f;
-        lane_int i;
+        lane_uint u;
     } n = { .f = x + to_integer }, y;
     const lane_float f = x - (n.f - to_integer);
     y.f =
@@ -384,7 +386,7 @@ WEIR_INLINE lane_float lane_exp2(lane_float x)
          6.93147182e-1f) *
             f +
         1.0f;
-    y.i += n.i << 23;
+    y.u += n.u << 23;
     return lane_select(x < -125.0f, (lane_float)0.0f, y.f);
 }
 

@@ -21,8 +21,8 @@ namespace weir_test {
 struct Allocator {
     std::function<void *(size_t)> take;
     std::function<void(void *, size_t)> give;
-    // A page that cannot be read or written follows each array, which is aligned to 64 bytes only if
-    // its size is.
+    // A page that cannot be read or written follows each array, which is aligned to 64 bytes only
+    // if its size is.
     bool is_fenced = false;
 };
 const Allocator &host_allocator();

@@ -1,26 +1,25 @@
 #!/usr/bin/env bash
-# Proves that the sources decide the bits: this checkout, built incrementally and with whatever
-# cache it has, and a clean one in another folder with an output base of its own and no cache give
-# the same programs; the files for Nix evaluate; and an include that no dependency allows stops the
-# build.
+# Proves that the sources decide the bits: this checkout, built incrementally, and a clean one in
+# another folder with an output base of its own give the same programs; the files for Nix evaluate;
+# and an include that no dependency allows stops the build.
 #
-#   tests/reproducible/run.sh [--long] [--cache DIR] [TARGET...]
+#   tests/reproducible/run.sh [--objects DIR] [--long] [TARGET...]
 #
-# TARGET: //engine:serve //engine:weir. Both checkouts compile without optimisation, which has no
-# part in what could differ: names of folders, times, the order of files. --long: the programs as
-# they are released, the container image, also //offload:weir_gpu, where a CUDA toolkit is, and Nix
-# builds the same programs and image. --cache: what clean checkouts built, and nothing else did;
-# what has the same inputs and flags is not built in one again. WEIR_SANDBOX: a folder on tmpfs for
-# the actions of the clean checkout, for speed.
+# TARGET: //engine:serve //engine:weir. The clean checkout compiles everything, or with --objects
+# the folders of `compiled` below: other objects come from this disk cache if one of the same
+# command and the same contents of all its inputs is there. All else that makes programs runs again.
+# --long: also the container image and //offload:weir_gpu, where a CUDA toolkit is, and Nix builds
+# the same programs and image. WEIR_SANDBOX: a folder on tmpfs for the actions of the clean
+# checkout, for speed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 export NIX_BUILDS=0
-mode=(--config=unoptimised) options=()
+objects=
 while :; do
     case ${1:-} in
-    --long) NIX_BUILDS=1 mode=(); shift ;;
-    --cache) options=("--disk_cache=$2"); shift 2 ;;
+    --long) NIX_BUILDS=1; shift ;;
+    --objects) objects=$(realpath -m "$2"); shift 2 ;;
     -*) echo "reproducible: unknown option $1" >&2; exit 2 ;;
     *) break ;;
     esac
@@ -50,6 +49,11 @@ image=0 gpu=0
 [ "$NIX_BUILDS" = 0 ] || [ $# -gt 0 ] || image=1
 [ "$NIX_BUILDS" = 0 ] || [ $# -gt 0 ] || [ ! -x /usr/local/cuda/bin/nvcc ] || gpu=1
 
+# Compiled again with --objects, C and C++.
+compiled=(//engine/base/... //engine/config/... //engine/sample/... //kernels/ref/...)
+# Every action but the compiler of C and C++: links, archives, tables, the page, the manual.
+not_compiled='(?!CppCompile$).*=+no-cache'
+
 # In the clean checkout no configuration but its own and Debian's: a disk cache in somebody's
 # .bazelrc would compare a file with itself.
 clean=$work/clean/and-deeper/weir
@@ -62,10 +66,11 @@ in_clean() {
 # build RUN NAME [OPTION...]: all programs, with the function that runs Bazel in a checkout.
 build() {
     local start=$SECONDS
-    "$1" build --config=cpu "${mode[@]}" "${@:3}" "${targets[@]}" >"$work/log" || {
+    "$1" build --config=cpu "${@:3}" "${targets[@]}" >"$work/log" || {
         bad "build $2"
         tail -n 40 "$work/log"
     }
+    sed -n 's/^INFO: \([0-9]* process.*\)/        \1/p' "$work/log"
     [ "$image" = 0 ] || "$1" build --config=cpu "${@:3}" //packaging:image >"$work/log" || {
         bad "image $2"
         tail -n 40 "$work/log"
@@ -89,12 +94,19 @@ sums() {
         sort -z | xargs -0 -r sha256sum)
 }
 
-build here "in this checkout"
+cached=()
+[ -z "$objects" ] || cached=("--disk_cache=$objects")
+build here "in this checkout" "${cached[@]}"
 sums "$root" >"$work/sums.here"
 mkdir -p "$clean"
 git archive "$sources" | tar -x -C "$clean"
-build in_clean "in a clean checkout" "${options[@]}" \
-    ${WEIR_SANDBOX:+"--sandbox_base=$WEIR_SANDBOX"}
+sandbox=(${WEIR_SANDBOX:+"--sandbox_base=$WEIR_SANDBOX"})
+if [ -n "$objects" ]; then
+    in_clean build --config=cpu "${sandbox[@]}" \
+        "${compiled[@]}" >"$work/log" || { bad "compile ${compiled[*]}"; tail -n 40 "$work/log"; }
+    cached+=("--modify_execution_info=$not_compiled")
+fi
+build in_clean "in a clean checkout" "${cached[@]}" "${sandbox[@]}"
 sums "$clean" >"$work/sums.clean"
 if [ "$failed" = 0 ] && [ -s "$work/sums.clean" ]; then
     while read -r sum file; do

@@ -10,6 +10,7 @@
 
 #include "offload/ledger.h"
 #include "offload/marshal.h"
+#include "tests/sanitizer.h"
 
 namespace {
 
@@ -368,6 +369,24 @@ TEST(Marshal, GrowsAndWaitsWhereTheRingEnds)
         }
     }
     weir_device_free(h.device.get(), page, 4096);
+}
+
+/* What kernels are given, at the call: they are not instrumented. */
+TEST(MarshalDeathTest, TheSanitizerSeesArraysThatAreTooShort)
+{
+    if (!weir_test::has_address_sanitizer()) return;
+    weir_kv_segment rows = {};
+    rows.n_rows = 5;
+    std::vector<float> vectors(2 * 32 - 1), out(2 * 8);
+    weir_key_products_args args = {};
+    args.out = out.data(), args.vectors = vectors.data(), args.rows = &rows;
+    args.n_vectors = 2, args.out_stride = 8, args.key_dim = 32;
+    EXPECT_DEATH(weir_marshal_check(WEIR_OP_KEY_PRODUCTS, &args), "heap-buffer-overflow");
+    vectors.push_back(0);
+    args.vectors = vectors.data();
+    weir_marshal_check(WEIR_OP_KEY_PRODUCTS, &args);
+    std::vector<float>().swap(out);
+    EXPECT_DEATH(weir_marshal_check(WEIR_OP_KEY_PRODUCTS, &args), "heap-use-after-free");
 }
 
 } // namespace

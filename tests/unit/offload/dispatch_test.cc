@@ -8,6 +8,7 @@
 #include <string>
 
 #include "offload/caps.h"
+#include "tests/sanitizer.h"
 
 namespace {
 
@@ -214,6 +215,20 @@ TEST(Caps, LimitCutsEverythingAboveTheLevel)
     EXPECT_EQ(weir_caps_isa(&v3), WEIR_ISA_V3);
     const weir_caps same = weir_caps_limited(all, WEIR_ISA_ANY);
     EXPECT_TRUE(same.avx512_bf16 && same.amx_int8 && same.amx_bf16);
+}
+
+TEST(DispatchDeathTest, TheSanitizerSeesMemoryThatIsGone)
+{
+    if (!weir_test::has_address_sanitizer()) return;
+    Stream s;
+    ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
+    auto *const gone = new float[4];
+    const weir_add_args args = { memory, gone, 1, 4, 4, 4 };
+    const weir_kernel *const kernel =
+        weir_kernel_pick(s.stream, WEIR_OP_ADD, &args, nullptr, nullptr);
+    EXPECT_EQ(weir_kernel_run(s.stream, kernel, &args), WEIR_OK);
+    delete[] gone;
+    EXPECT_DEATH((void)weir_kernel_run(s.stream, kernel, &args), "heap-use-after-free");
 }
 
 // Files carry this text: what changes bits must change it, and nothing else.
