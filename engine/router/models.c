@@ -73,6 +73,18 @@ void weir_loads_plan(weir_loads *loads)
     }
 }
 
+void weir_load_begin(weir_load *load, int64_t now_ns)
+{
+    load->state = WEIR_LOAD_BEGUN;
+    load->begun_ns = now_ns;
+    load->answered = false;
+}
+
+void weir_load_outlive(weir_load *load)
+{
+    if (load->answered) load->n_failures = 0;
+}
+
 void weir_load_fail(weir_load *load, int exit_code, int64_t now_ns, int64_t backoff_ns)
 {
     const int doublings = load->n_failures < MOST_DOUBLINGS ? load->n_failures : MOST_DOUBLINGS;
@@ -81,7 +93,6 @@ void weir_load_fail(weir_load *load, int exit_code, int64_t now_ns, int64_t back
     load->retry_ns = now_ns + (backoff_ns << doublings);
     load->n_failures++;
     load->n_crashes++;
-    load->answered = false;
 }
 
 const char *weir_load_name(const weir_load *load)

@@ -52,6 +52,10 @@ typedef struct weir_loads {
  * while a request waits for it, unless it is late. */
 void weir_loads_plan(weir_loads *loads);
 int64_t weir_loads_used(const weir_loads *loads);
+/* Its server was started. */
+void weir_load_begin(weir_load *load, int64_t now_ns);
+/* It outlives what it has answered: if that is anything, its failures are no longer in a row. */
+void weir_load_outlive(weir_load *load);
 /* Records an end that was not asked for. backoff_ns: see weir_router_options. */
 void weir_load_fail(weir_load *load, int exit_code, int64_t now_ns, int64_t backoff_ns);
 /* As llama-server's router names them. */

@@ -34,7 +34,7 @@ void weir_route_pass(weir_route *r)
     weir_route_enter(r, WEIR_ROUTE_PASS);
     r->moved_ns = r->since_ns;
     r->is_counted = true;
-    if (load->answered) load->n_failures = 0; /* it outlived an answer */
+    weir_load_outlive(load);
     load->n_running++;
     load->n_requests++;
     load->used_ns = r->since_ns;
@@ -91,7 +91,7 @@ static void end_of_server(weir_route *r)
 {
     weir_load *const load = &r->router->loads.of[r->model];
     if (r->began) {
-        load->answered = true;
+        if (r->is_counted) load->answered = true; /* its server's end was not seen before */
         weir_route_linger(r);
         return;
     }

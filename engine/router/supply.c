@@ -119,8 +119,7 @@ void weir_supply_ended(weir_router *router, size_t i, int64_t now_ns)
     load->state = WEIR_LOAD_NONE;
     if (asked) {
         load->n_unloads++;
-        if (load->answered) load->n_failures = 0;
-        load->answered = false;
+        weir_load_outlive(load);
         weir_log(
             exit_code == 0 ? WEIR_LOG_INFO : WEIR_LOG_WARNING,
             "model %s: unloaded, with exit code %d", load->name, exit_code
@@ -142,8 +141,7 @@ static void start(weir_router *router, size_t i, int64_t now_ns)
     );
     load->start = load->is_late = false;
     if (weir_child_start(router, i, &error) == WEIR_OK) {
-        load->state = WEIR_LOAD_BEGUN;
-        load->begun_ns = now_ns;
+        weir_load_begin(load, now_ns);
         return;
     }
     weir_log(WEIR_LOG_ERROR, "model %s: %s", load->name, error.text);

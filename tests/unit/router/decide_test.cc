@@ -153,4 +153,23 @@ TEST(Loads, BackOffDoublesUpToALimit)
     EXPECT_TRUE(load.failed);
 }
 
+/* What was read before a start, also after the end of the process, says nothing of the next. */
+TEST(Loads, AnAnswerCountsUntilTheNextStart)
+{
+    weir_load load = {};
+    weir_load_begin(&load, 0);
+    weir_load_fail(&load, 3, 100, 10);
+    EXPECT_EQ(110, load.retry_ns);
+    load.answered = true;
+    weir_load_begin(&load, 110);
+    weir_load_outlive(&load);
+    weir_load_fail(&load, 3, 200, 10);
+    EXPECT_EQ(220, load.retry_ns);
+    weir_load_begin(&load, 220);
+    load.answered = true;
+    weir_load_outlive(&load);
+    weir_load_fail(&load, 3, 300, 10);
+    EXPECT_EQ(310, load.retry_ns) << "a request after an answer";
+}
+
 } // namespace
