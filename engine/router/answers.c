@@ -193,7 +193,7 @@ static void answer_model(weir_route *r, const char *name)
     answer_json(r, &json);
 }
 
-static weir_status write_metrics(weir_buffer *out, const weir_router *router)
+static weir_status write_metrics(weir_buffer *out, const weir_route *r)
 {
     static const struct {
         const char *name, *type, *help;
@@ -211,6 +211,7 @@ static weir_status write_metrics(weir_buffer *out, const weir_router *router)
         { "weir:router_requests_waiting", "gauge", "Requests that wait for a model.",
           offsetof(weir_load, n_waiting) },
     };
+    const weir_router *const router = r->router;
     WEIR_TRY(weir_buffer_format(
         out,
         "# HELP weir:router_memory_bytes Memory of models that are loaded, and of all.\n"
@@ -227,10 +228,11 @@ static weir_status write_metrics(weir_buffer *out, const weir_router *router)
         (long long)router->body_bytes, (unsigned long long)router->n_refused
     ));
     for (size_t i = 0; i < router->loads.n; i++)
-        WEIR_TRY(weir_buffer_format(
-            out, "weir:router_loaded{model=\"%s\"} %d\n", router->loads.of[i].name,
-            router->loads.of[i].state == WEIR_LOAD_DONE
-        ));
+        if (weir_request_may_watch(r, i))
+            WEIR_TRY(weir_buffer_format(
+                out, "weir:router_loaded{model=\"%s\"} %d\n", router->loads.of[i].name,
+                router->loads.of[i].state == WEIR_LOAD_DONE
+            ));
     for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
         WEIR_TRY(weir_buffer_format(
             out, "# HELP %s %s\n# TYPE %s %s\n", rows[row].name, rows[row].help, rows[row].name,
@@ -238,6 +240,7 @@ static weir_status write_metrics(weir_buffer *out, const weir_router *router)
         ));
         for (size_t i = 0; i < router->loads.n; i++) {
             int64_t value;
+            if (!weir_request_may_watch(r, i)) continue;
             memcpy(&value, (const char *)&router->loads.of[i] + rows[row].offset, sizeof value);
             WEIR_TRY(weir_buffer_format(
                 out, "%s{model=\"%s\"} %lld\n", rows[row].name, router->loads.of[i].name,
@@ -251,7 +254,7 @@ static weir_status write_metrics(weir_buffer *out, const weir_router *router)
 static void answer_metrics(weir_route *r)
 {
     weir_buffer text = { 0 };
-    if (write_metrics(&text, r->router) == WEIR_OK) {
+    if (write_metrics(&text, r) == WEIR_OK) {
         send_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", 0, &text);
         return;
     }

@@ -132,6 +132,8 @@ void weir_supply_run(weir_router *router, int64_t now_ns);
  * request was answered here. */
 bool weir_request_begin(weir_route *route);
 bool weir_request_may_use(const weir_route *route, size_t model);
+/* A key of the server shows the metrics of all models, also of those that it may not use. */
+bool weir_request_may_watch(const weir_route *route, size_t model);
 
 /* ---- answers.c: what the router answers itself ----------------------------------------------- */
 /* True if it did. */

@@ -25,7 +25,7 @@ typedef struct weir_load {
     weir_load_state state;
     int64_t n_running, n_waiting; /* requests */
     int64_t waits_since_ns; /* of the first that waits */
-    int64_t used_ns; /* when its last request began or ended */
+    int64_t used_ns; /* when its last request began or ended; without its key none counts */
     int64_t begun_ns; /* of WEIR_LOAD_BEGUN */
     bool is_late; /* it loads for so long that another that waits may have its memory */
     /* Of the last end that was not asked for. */

@@ -37,7 +37,7 @@ void weir_route_pass(weir_route *r)
     weir_load_outlive(load);
     load->n_running++;
     load->n_requests++;
-    load->used_ns = r->since_ns;
+    if (weir_request_may_use(r, (size_t)r->model)) load->used_ns = r->since_ns;
     weir_route_watch(r);
 }
 

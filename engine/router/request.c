@@ -75,6 +75,11 @@ bool weir_request_may_use(const weir_route *r, size_t model)
     return r->has_key_of_all;
 }
 
+bool weir_request_may_watch(const weir_route *r, size_t model)
+{
+    return weir_request_may_use(r, model) || (r->router->access.n_keys > 0 && r->has_key_of_all);
+}
+
 static bool check_framing(weir_route *r, const char *method)
 {
     const long long limit = r->router->options.body_limit;

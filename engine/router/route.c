@@ -255,11 +255,12 @@ bool weir_route_take_body(weir_route *r)
     return true;
 }
 
-/* Pages are shown without a key by a model that is loaded. */
+/* Pages are shown without a key by a model that is loaded and is to stay. */
 static void show_page(weir_route *r)
 {
     for (size_t i = 0; i < r->router->loads.n; i++) {
-        if (r->router->loads.of[i].state != WEIR_LOAD_DONE) continue;
+        const weir_load *const load = &r->router->loads.of[i];
+        if (load->state != WEIR_LOAD_DONE || load->leaves || load->stop) continue;
         r->model = (int)i;
         weir_supply_ask(r);
         return;

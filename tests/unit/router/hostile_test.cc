@@ -134,6 +134,53 @@ TEST_F(Router, AModelMayHaveItsOwnKeys)
     EXPECT_EQ(std::string::npos, list.find("\"id\":\"a\""));
     EXPECT_NE(std::string::npos, list.find("\"id\":\"b\""));
     EXPECT_EQ(404, status("/v1/models/a", "team"));
+    const auto watches = [&](const std::string &key, const std::string &model) {
+        const std::string text = body_of(get("/metrics", "x-api-key: " + key + "\r\n"));
+        const bool is_loaded = text.find("loaded{model=\"" + model) != std::string::npos;
+        EXPECT_EQ(is_loaded, text.find("requests_total{model=\"" + model) != std::string::npos);
+        return is_loaded;
+    };
+    EXPECT_TRUE(watches("team", "b"));
+    EXPECT_FALSE(watches("team", "a"));
+    EXPECT_TRUE(watches("all", "a") && watches("all", "b")) << "a key of the server watches all";
+}
+
+/* Nobody has a key of the server, so none shows what is hidden. */
+TEST_F(Router, AModelWithItsOwnKeysIsHidden)
+{
+    add("a", mib);
+    add("b", mib, "serve", { "team" });
+    start(2 * mib);
+    EXPECT_EQ("0", metric("loaded", "a"));
+    EXPECT_EQ("none", metric("loaded", "b"));
+    EXPECT_EQ("none", metric("requests_total", "b"));
+}
+
+/* Pages are shown without a key, which loads no model and keeps none in memory. */
+TEST_F(Router, WithoutAKeyNoModelIsUsed)
+{
+    const char *const all = "all";
+    options_.keys = &all;
+    options_.n_keys = 1;
+    key_ = "x-api-key: all\r\n";
+    for (const char *const name : { "a", "b", "c" }) add(name, mib);
+    start(2 * mib);
+    EXPECT_EQ(200, status_of(get("/x?model=a", key_)));
+    EXPECT_EQ(200, status_of(get("/x?model=b", key_)));
+    EXPECT_EQ(0u, body_of(get("/")).find("a\n"));
+    EXPECT_EQ(200, status_of(get("/x?model=c", key_)));
+    EXPECT_EQ("{\"value\":\"unloaded\"}", state("a"));
+    EXPECT_EQ("{\"value\":\"loaded\"}", state("b"));
+    /* b is to make room, and the page does not wait for it. */
+    std::vector<int> held;
+    for (const std::string model : { "b", "c" }) {
+        held.push_back(http::begin(port_, "GET", "/hold?model=" + model, key_, ""));
+        wait_until("requests_running", model, "1");
+    }
+    held.push_back(http::begin(port_, "GET", "/x?model=a", key_, ""));
+    wait_until("requests_waiting", "a", "1");
+    EXPECT_EQ(0u, body_of(get("/")).find("c\n"));
+    for (const int fd : held) close(fd);
 }
 
 TEST_F(Router, ListedPagesMayReadAnswers)

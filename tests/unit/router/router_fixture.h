@@ -100,14 +100,14 @@ class Router : public testing::Test {
     /* Of /v1/models. */
     std::string state(const std::string &model)
     {
-        const std::string one = body_of(get("/v1/models/" + model));
+        const std::string one = body_of(get("/v1/models/" + model, key_));
         const size_t at = one.find("\"status\":");
         return at == std::string::npos ? one : one.substr(at + 9, one.find('}') - at - 8);
     }
     std::string metric(const std::string &name, const std::string &model)
     {
         const std::string line = "weir:router_" + name + "{model=\"" + model + "\"} ",
-                          text = body_of(get("/metrics"));
+                          text = body_of(get("/metrics", key_));
         const size_t at = text.find(line);
         return at == std::string::npos
                    ? "none"
@@ -129,4 +129,5 @@ class Router : public testing::Test {
     weir_router *router_ = nullptr;
     std::thread thread_;
     int stop_[2] = { -1, -1 }, port_ = 0;
+    std::string key_; /* a line of the head of what asks for states and metrics */
 };
