@@ -3,31 +3,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#include "engine/base/clock.h"
 #include "engine/router/internal.h"
 #include "engine/serve/anthropic_error.h"
+#include "engine/serve/http_reply.h"
 #include "engine/serve/json_out.h"
-
-static const char *reason_of(int status)
-{
-    switch (status) {
-    case 200: return "OK";
-    case 204: return "No Content";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 411: return "Length Required";
-    case 413: return "Content Too Large";
-    case 502: return "Bad Gateway";
-    case 503: return "Service Unavailable";
-    default: return "Error";
-    }
-}
 
 /* Sends a head and `body`, which it frees. Without memory the connection is closed. */
 static void send_answer(
@@ -35,30 +15,15 @@ static void send_answer(
 )
 {
     weir_buffer text = { 0 };
-    char date[40];
-    struct tm parts;
-    const time_t now = (time_t)weir_clock_unix_seconds();
-    if (gmtime_r(&now, &parts) == NULL ||
-        strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &parts) == 0)
-        date[0] = '\0';
+    char date[WEIR_HTTP_DATE];
+    weir_http_date(date);
     weir_status good = weir_buffer_format(
-        &text,
-        "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: close\r\nX-Content-Type-Options: nosniff\r\n"
-        "Cross-Origin-Resource-Policy: same-origin\r\n",
-        status, reason_of(status), date
+        &text, "HTTP/1.1 %d %s\r\n%sConnection: close\r\n" WEIR_HTTP_GUARD, status,
+        weir_http_reason(status), date
     );
     if (good == WEIR_OK && r->cors[0] != '\0')
-        good = weir_buffer_format(
-            &text, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", r->cors
-        );
-    if (good == WEIR_OK && status == 204)
-        good = weir_buffer_text(
-            &text,
-            "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"
-            "Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id, "
-            "anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access\r\n"
-            "Access-Control-Max-Age: 600\r\n"
-        );
+        good = weir_buffer_format(&text, WEIR_CORS_ORIGIN, r->cors);
+    if (good == WEIR_OK && status == 204) good = weir_buffer_text(&text, WEIR_CORS_PREFLIGHT);
     if (good == WEIR_OK && status == 401)
         good = weir_buffer_text(&text, "WWW-Authenticate: Bearer\r\n");
     if (good == WEIR_OK && retry_after > 0)
@@ -81,28 +46,33 @@ static void send_answer(
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-void weir_answer_refuse(
-    weir_route *r, int status, const char *code, int retry_after, const char *format, ...
-)
+void weir_answer_error(weir_route *r, const weir_api_error *error, int retry_after)
 {
-    weir_api_error error = { 0 };
     weir_buffer body = { 0 };
-    char message[sizeof error.message];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    (void)!weir_api_fail(&error, status, code, status == 404 ? "model" : NULL, "%s", message);
     const weir_status good = weir_anthropic_has_path(r->path)
-                                 ? weir_anthropic_error_write(&body, &error, NULL)
-                                 : weir_api_error_write(&body, &error);
+                                 ? weir_anthropic_error_write(&body, error, NULL)
+                                 : weir_api_error_write(&body, error);
     if (good != WEIR_OK) {
         weir_buffer_free(&body);
         weir_route_close(r);
         return;
     }
     r->router->n_refused++;
-    send_answer(r, status, "application/json", retry_after, &body);
+    send_answer(r, error->status, "application/json", retry_after, &body);
+}
+
+void weir_answer_refuse(
+    weir_route *r, int status, const char *code, int retry_after, const char *format, ...
+)
+{
+    weir_api_error error = { 0 };
+    char message[sizeof error.message];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    (void)!weir_api_fail(&error, status, code, status == 404 ? "model" : NULL, "%s", message);
+    weir_answer_error(r, &error, retry_after);
 }
 
 void weir_answer_options(weir_route *r) { send_answer(r, 204, "", 0, &(weir_buffer){ 0 }); }
@@ -291,13 +261,7 @@ bool weir_answer_allow(weir_route *r)
     weir_route_bytes *const down = &r->down;
     const char *const end = memchr(down->data, '\n', down->size);
     if (end == NULL || r->cors[0] == '\0') return end != NULL;
-    const int n = snprintf(
-        line, sizeof line,
-        "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\nAccess-Control-Expose-Headers: "
-        "x-request-id, x-weir-warning, x-weir-kv-format, x-weir-kv-banks, x-weir-kv-policy, "
-        "x-weir-kv-budget\r\n",
-        r->cors
-    );
+    const int n = snprintf(line, sizeof line, WEIR_CORS_ORIGIN WEIR_CORS_EXPOSE, r->cors);
     const size_t at = (size_t)(end - down->data) + 1;
     if (down->size + (size_t)n > down->capacity) return true; /* the page does not get the answer */
     memmove(down->data + at + n, down->data + at, down->size - at);

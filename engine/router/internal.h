@@ -141,6 +141,7 @@ bool weir_answer_own(weir_route *route);
 /* The name is of no model that this request may use. */
 void weir_answer_unknown(weir_route *route, const char *name);
 /* `retry_after`: seconds; 0: none. */
+void weir_answer_error(weir_route *route, const weir_api_error *error, int retry_after);
 void weir_answer_refuse(
     weir_route *route, int status, const char *code, int retry_after, const char *format, ...
 ) __attribute__((format(printf, 5, 6)));

@@ -3,43 +3,21 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "engine/router/internal.h"
+#include "engine/serve/head_check.h"
 
 /* ---- checks, in the order of engine/serve/check.c -------------------------------------------- */
 
-static bool check_host(weir_route *r, const char *host)
+static bool check_caller(weir_route *r, const char *method)
 {
-    if (host == NULL || weir_access_host(&r->router->access, host)) return true;
-    weir_answer_refuse(
-        r, 403, NULL, 0,
-        "the host %s is not one of this server's names; use its address, or list the name in "
-        "server.allowed_hosts",
-        weir_quote(host).text
-    );
-    return false;
-}
-
-static bool check_origin(weir_route *r, const char *method)
-{
-    const char *const origin = weir_http_value(&r->head, r->in, WEIR_HTTP_ORIGIN);
-    const char *const host = weir_http_value(&r->head, r->in, WEIR_HTTP_HOST);
-    const char *const site = weir_http_value(&r->head, r->in, WEIR_HTTP_FETCH_SITE);
-    const char *const mode = weir_http_value(&r->head, r->in, WEIR_HTTP_FETCH_MODE);
-    if (origin != NULL && weir_access_origin(&r->router->access, origin)) {
-        (void)snprintf(r->cors, sizeof r->cors, "%s", origin);
+    weir_api_error error = { 0 };
+    const weir_access *const access = &r->router->access;
+    const bool is_page = strcmp(method, "GET") == 0 && strcmp(r->path, "/") == 0;
+    if (weir_head_check_host(&r->head, r->in, access, &error) == WEIR_OK &&
+        weir_head_check_origin(&r->head, r->in, access, is_page, r->cors, &error) == WEIR_OK)
         return true;
-    }
-    const bool is_foreign = origin != NULL && (host == NULL || !weir_origin_is_host(origin, host));
-    const bool is_link = strcmp(method, "GET") == 0 && strcmp(r->path, "/") == 0 && mode != NULL &&
-                         strcmp(mode, "navigate") == 0;
-    if (!is_foreign && (site == NULL || strcmp(site, "cross-site") != 0 || is_link)) return true;
-    weir_answer_refuse(
-        r, 403, NULL, 0,
-        "pages of %s may not use this server; list the origin in server.allowed_origins",
-        weir_quote(origin != NULL ? origin : "other sites").text
-    );
+    weir_answer_error(r, &error, 0);
     return false;
 }
 
@@ -82,12 +60,9 @@ bool weir_request_may_watch(const weir_route *r, size_t model)
 
 static bool check_framing(weir_route *r, const char *method)
 {
-    const long long limit = r->router->options.body_limit;
-    const char *const expect = weir_http_value(&r->head, r->in, WEIR_HTTP_EXPECT);
-    if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
-        weir_answer_refuse(r, 417, NULL, 0, "the only supported expectation is 100-continue");
-    else if (r->head.length > limit)
-        weir_answer_refuse(r, 413, NULL, 0, "the body is larger than %lld bytes", limit);
+    weir_api_error error = { 0 };
+    if (weir_head_check_length(&r->head, r->in, r->router->options.body_limit, &error) != WEIR_OK)
+        weir_answer_error(r, &error, 0);
     else if (strcmp(method, "POST") == 0 && r->head.length < 0 && !r->head.chunked)
         weir_answer_refuse(r, 411, NULL, 0, "a POST needs Content-Length or chunked coding");
     else if (r->is_spare && strcmp(r->path, "/health") != 0)
@@ -199,8 +174,7 @@ bool weir_request_begin(weir_route *r)
     r->chunked = r->head.chunked;
     r->body_left = r->head.length > 0 ? r->head.length : 0;
     r->body_done = !r->chunked && r->body_left == 0;
-    if (!check_host(r, weir_http_value(&r->head, r->in, WEIR_HTTP_HOST))) return false;
-    if (!check_origin(r, method)) return false;
+    if (!check_caller(r, method)) return false;
     /* Browsers send preflight requests without the key. */
     if (strcmp(method, "OPTIONS") == 0) {
         weir_answer_options(r);

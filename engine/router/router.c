@@ -160,28 +160,11 @@ static void sweep(weir_router *router)
     }
 }
 
-static bool is_loopback(const struct in6_addr *address)
-{
-    return IN6_IS_ADDR_LOOPBACK(address) ||
-           (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
-}
-
-static struct in6_addr address_of(const struct sockaddr_storage *peer)
-{
-    struct in6_addr address = { 0 };
-    if (peer->ss_family == AF_INET6)
-        return ((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
-    if (peer->ss_family != AF_INET) return in6addr_loopback;
-    address.s6_addr[10] = address.s6_addr[11] = 0xff;
-    memcpy(address.s6_addr + 12, &((const struct sockaddr_in *)(const void *)peer)->sin_addr, 4);
-    return address;
-}
-
 /* The address has used its share. */
 static bool has_share(const weir_router *router, const struct in6_addr *address)
 {
     int64_t n = 0;
-    if (is_loopback(address)) return false;
+    if (weir_address_is_loopback(address)) return false;
     for (const weir_route *r = router->routes; r != NULL; r = r->next)
         n += !r->is_spare && memcmp(&r->address, address, sizeof *address) == 0;
     return n >= router->options.connections_per_address;
@@ -238,7 +221,7 @@ static void accept_some(weir_router *router)
         const int fd = accept4(
             router->listener.fd, (struct sockaddr *)&peer, &size, SOCK_CLOEXEC | SOCK_NONBLOCK
         );
-        const struct in6_addr address = address_of(&peer);
+        const struct in6_addr address = weir_address_of(&peer);
         if (fd < 0) return; /* of descriptors that are used up some are free after a tick */
         admit(router, fd, &address);
     }

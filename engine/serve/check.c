@@ -3,43 +3,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "engine/serve/head_check.h"
 #include "engine/serve/internal.h"
-
-static weir_status check_host(const weir_exchange *x, const char *host, weir_api_error *error)
-{
-    if (host == NULL || weir_access_host(&x->server->access, host)) return WEIR_OK;
-    return weir_api_fail(
-        error, 403, NULL, NULL,
-        "the host %s is not one of this server's names; use its address, or list "
-        "the name in server.allowed_hosts",
-        weir_quote(host).text
-    );
-}
-
-/* Pages of other sites must not call the server. Browsers name the calling page in Origin and
- * Sec-Fetch-Site; other clients send neither. Following a link to the page itself is harmless. */
-static weir_status check_origin(
-    weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error
-)
-{
-    const char *const origin = weir_http_value(head, bytes, WEIR_HTTP_ORIGIN);
-    const char *const host = weir_http_value(head, bytes, WEIR_HTTP_HOST);
-    const char *const site = weir_http_value(head, bytes, WEIR_HTTP_FETCH_SITE);
-    const char *const mode = weir_http_value(head, bytes, WEIR_HTTP_FETCH_MODE);
-    if (origin != NULL && weir_access_origin(&x->server->access, origin)) {
-        (void)snprintf(x->cors, sizeof x->cors, "%s", origin);
-        return WEIR_OK;
-    }
-    const bool is_foreign = origin != NULL && (host == NULL || !weir_origin_is_host(origin, host));
-    const bool is_link = strcmp(x->method, "GET") == 0 && strcmp(x->path, "/") == 0 &&
-                         mode != NULL && strcmp(mode, "navigate") == 0;
-    if (!is_foreign && (site == NULL || strcmp(site, "cross-site") != 0 || is_link)) return WEIR_OK;
-    return weir_api_fail(
-        error, 403, NULL, NULL,
-        "pages of %s may not use this server; list the origin in server.allowed_origins",
-        weir_quote(origin != NULL ? origin : "other sites").text
-    );
-}
 
 static weir_status check_key(
     weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error
@@ -88,15 +53,8 @@ static weir_status check_body(
     const weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error
 )
 {
-    const long long limit = x->server->options.body_limit;
     const char *const coding = weir_http_value(head, bytes, WEIR_HTTP_CONTENT_ENCODING);
-    const char *const expect = weir_http_value(head, bytes, WEIR_HTTP_EXPECT);
-    if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
-        return weir_api_fail(
-            error, 417, NULL, NULL, "the only supported expectation is 100-continue"
-        );
-    if (head->length > limit)
-        return weir_api_fail(error, 413, NULL, NULL, "the body is larger than %lld bytes", limit);
+    WEIR_TRY(weir_head_check_length(head, bytes, x->server->options.body_limit, error));
     if (strcmp(x->method, "POST") != 0) return WEIR_OK;
     if (coding != NULL && strcasecmp(coding, "identity") != 0)
         return weir_api_fail(
@@ -141,8 +99,10 @@ weir_status weir_check_head(
     weir_api_error *const error = &x->error;
     take_request_id(x, weir_http_value(head, bytes, WEIR_HTTP_REQUEST_ID));
     *must_close = true;
-    WEIR_TRY(check_host(x, weir_http_value(head, bytes, WEIR_HTTP_HOST), error));
-    WEIR_TRY(check_origin(x, head, bytes, error));
+    const bool is_page = strcmp(x->method, "GET") == 0 && strcmp(x->path, "/") == 0;
+    const weir_access *const access = &x->server->access;
+    WEIR_TRY(weir_head_check_host(head, bytes, access, error));
+    WEIR_TRY(weir_head_check_origin(head, bytes, access, is_page, x->cors, error));
     *must_close = head->chunked || head->length > 0; /* the body will not be read */
     WEIR_TRY(check_key(x, head, bytes, error));
     WEIR_TRY(check_route(x, error));

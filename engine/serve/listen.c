@@ -112,3 +112,21 @@ weir_status weir_listen(
     );
     return WEIR_OK;
 }
+
+struct in6_addr weir_address_of(const struct sockaddr_storage *peer)
+{
+    struct in6_addr address = { 0 };
+    if (peer->ss_family == AF_INET6)
+        return ((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
+    if (peer->ss_family == AF_UNIX) return in6addr_loopback;
+    if (peer->ss_family != AF_INET) return address;
+    address.s6_addr[10] = address.s6_addr[11] = 0xff;
+    memcpy(address.s6_addr + 12, &((const struct sockaddr_in *)(const void *)peer)->sin_addr, 4);
+    return address;
+}
+
+bool weir_address_is_loopback(const struct in6_addr *address)
+{
+    return IN6_IS_ADDR_LOOPBACK(address) ||
+           (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
+}

@@ -1,5 +1,7 @@
 /* engine/serve/listen.h - the socket on which a server or a router listens. */
 #pragma once
+#include <netinet/in.h>
+
 #include "engine/serve/access.h"
 #include "engine/serve/local_socket.h"
 
@@ -29,6 +31,11 @@ void weir_access_name(weir_access *access, const char *host);
 WEIR_MUST_CHECK weir_status weir_listen(
     weir_listener *out, const weir_listen_options *options, weir_access *access, weir_error *error
 );
+
+/* The address of a peer, by which its share of connections is counted: IPv4 as IPv6 maps it, the
+ * loopback address for a UNIX socket. */
+struct in6_addr weir_address_of(const struct sockaddr_storage *peer);
+bool weir_address_is_loopback(const struct in6_addr *address);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/serve/internal.h"
+#include "engine/serve/listen.h"
 
 enum { EVENTS = 64, TICK_MS = 200, ACCEPTS_PER_TURN = 64, OTHER_DESCRIPTORS = 128 };
 
@@ -69,17 +70,11 @@ static bool close_victim(weir_loop *loop, bool among_spare)
     return true;
 }
 
-static bool is_loopback(const struct in6_addr *address)
-{
-    return IN6_IS_ADDR_LOOPBACK(address) ||
-           (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
-}
-
 /* True if the address has used its share. Loopback clients share one. */
 static bool has_share(const weir_server *server, const struct in6_addr *address)
 {
     int64_t n = 0;
-    if (is_loopback(address)) return false;
+    if (weir_address_is_loopback(address)) return false;
     for (const weir_connection *c = server->loop.connections; c != NULL; c = c->next)
         n += !c->is_spare && memcmp(&c->address, address, sizeof *address) == 0;
     return n >= server->options.connections_per_address;
@@ -116,18 +111,6 @@ static void admit(weir_server *server, int fd, const struct in6_addr *address)
     if (!take(server, fd, address, true)) (void)close(fd);
 }
 
-static struct in6_addr address_of(const struct sockaddr_storage *peer)
-{
-    struct in6_addr address = { 0 };
-    if (peer->ss_family == AF_INET6)
-        return ((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
-    if (peer->ss_family == AF_UNIX) return in6addr_loopback;
-    if (peer->ss_family != AF_INET) return address;
-    address.s6_addr[10] = address.s6_addr[11] = 0xff;
-    memcpy(address.s6_addr + 12, &((const struct sockaddr_in *)(const void *)peer)->sin_addr, 4);
-    return address;
-}
-
 static void listen_for(weir_loop *loop, bool wanted)
 {
     struct epoll_event event = { .events = wanted ? EPOLLIN : 0, .data.ptr = &loop->listener };
@@ -152,7 +135,7 @@ static void accept_some(weir_server *server)
             return;
         }
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        const struct in6_addr address = address_of(&peer);
+        const struct in6_addr address = weir_address_of(&peer);
         admit(server, fd, &address);
     }
 }

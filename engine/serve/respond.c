@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "engine/base/clock.h"
 #include "engine/serve/anthropic_error.h"
 #include "engine/serve/generation.h"
+#include "engine/serve/http_reply.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/page.h"
 
@@ -30,48 +30,6 @@ static void add(head *h, const char *format, ...)
     const int n = vsnprintf(h->text + h->n, WEIR_REPLY_HEADER_BYTES - h->n, format, arguments);
     va_end(arguments);
     h->n += n > 0 ? (size_t)n : 0;
-}
-
-static const char *reason_of(int status)
-{
-    static const struct {
-        int status;
-        const char *reason;
-    } reasons[] = {
-        { 200, "OK" },
-        { 204, "No Content" },
-        { 400, "Bad Request" },
-        { 401, "Unauthorized" },
-        { 403, "Forbidden" },
-        { 404, "Not Found" },
-        { 405, "Method Not Allowed" },
-        { 408, "Request Timeout" },
-        { 409, "Conflict" },
-        { 411, "Length Required" },
-        { 413, "Content Too Large" },
-        { 414, "URI Too Long" },
-        { 415, "Unsupported Media Type" },
-        { 417, "Expectation Failed" },
-        { 429, "Too Many Requests" },
-        { 431, "Request Header Fields Too Large" },
-        { 500, "Internal Server Error" },
-        { 501, "Not Implemented" },
-        { 503, "Service Unavailable" },
-        { 505, "HTTP Version Not Supported" },
-    };
-    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
-        if (reasons[i].status == status) return reasons[i].reason;
-    return "Unknown";
-}
-
-static void add_date(head *h)
-{
-    char text[40];
-    struct tm parts;
-    const time_t now = (time_t)weir_clock_unix_seconds();
-    if (gmtime_r(&now, &parts) != NULL &&
-        strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts) > 0)
-        add(h, "Date: %s\r\n", text);
 }
 
 static void add_error(head *h, const weir_api_error *error)
@@ -105,21 +63,12 @@ static void add_kv(head *h, weir_exchange *x)
 /* Prevents browsers from guessing other content types and from embedding answers. */
 static void add_browser(head *h, const weir_exchange *x)
 {
-    add(h, "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n");
+    add(h, WEIR_HTTP_GUARD);
     if (x->content_type != NULL && strncmp(x->content_type, "text/html", 9) == 0)
         add(h, "Content-Security-Policy: %s\r\nReferrer-Policy: no-referrer\r\n", WEIR_PAGE_POLICY);
     if (x->cors[0] == 0) return;
-    add(h, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->cors);
-    if (x->status == 204)
-        add(h,
-            "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"
-            "Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id, "
-            "anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access\r\n"
-            "Access-Control-Max-Age: 600\r\n");
-    else
-        add(h, "Access-Control-Expose-Headers: x-request-id, x-weir-warning, x-weir-kv-format, "
-               "x-weir-kv-banks, "
-               "x-weir-kv-policy, x-weir-kv-budget\r\n");
+    add(h, WEIR_CORS_ORIGIN, x->cors);
+    add(h, "%s", x->status == 204 ? WEIR_CORS_PREFLIGHT : WEIR_CORS_EXPOSE);
 }
 
 static void add_allow(head *h, const weir_exchange *x)
@@ -134,8 +83,9 @@ static void add_allow(head *h, const weir_exchange *x)
 static bool make_head(weir_connection *c, weir_exchange *x)
 {
     head h = { .text = c->out_head };
-    add(&h, "HTTP/1.1 %d %s\r\n", x->status, reason_of(x->status));
-    add_date(&h);
+    char date[WEIR_HTTP_DATE];
+    weir_http_date(date);
+    add(&h, "HTTP/1.1 %d %s\r\n%s", x->status, weir_http_reason(x->status), date);
     add(&h, "x-request-id: %s\r\n", x->id);
     if (weir_anthropic_has_path(x->path)) add(&h, "request-id: %s\r\n", x->id);
     if (x->content_type != NULL) add(&h, "Content-Type: %s\r\n", x->content_type);

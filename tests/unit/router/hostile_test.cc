@@ -36,8 +36,11 @@ TEST_F(Router, RefusesWhatIsNoRequest)
         { "POST /x HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nfffff\r\n{", 413 },
         { "GET / HTTP/1.1\r\n" + host + "Origin: http://evil.example\r\n\r\n", 403 },
     };
-    for (const auto &one : cases)
-        EXPECT_EQ(one.status, status_of(raw(port_, one.text))) << one.text.substr(0, 80);
+    for (const auto &one : cases) {
+        const std::string reply = raw(port_, one.text);
+        EXPECT_EQ(one.status, status_of(reply)) << one.text.substr(0, 80);
+        EXPECT_EQ(std::string::npos, reply.find(" Unknown\r\n")) << reply;
+    }
     /* Ends inside: nothing was started for them. */
     for (const std::string part : { "POST /x HT", "POST /x HTTP/1.1\r\nHost: localhost\r\n",
                                     "POST /x HTTP/1.1\r\nHost: localhost\r\n"
