@@ -13,6 +13,7 @@
 #include "engine/router/body_model.h"
 #include "engine/router/models.h"
 #include "engine/router/router.h"
+#include "engine/router/server_head.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
 #include "engine/serve/http_chunks.h"
@@ -23,7 +24,6 @@ enum {
     WEIR_ROUTE_SPARE = 8, /* connections beyond max_connections, for /health and refusals */
     WEIR_ROUTE_HEAD_LINE = WEIR_HTTP_TARGET_BYTES + 128,
     WEIR_ROUTE_PIECE = 32 << 10, /* bytes of an answer on their way */
-    WEIR_ROUTE_UP = 512, /* what the router adds to a head */
 };
 
 typedef enum weir_route_phase {
@@ -75,7 +75,7 @@ typedef struct weir_route {
     /* The request. */
     char path[200]; /* cut */
     char cors[WEIR_ACCESS_ORIGIN]; /* "": none */
-    char query[sizeof(((weir_body_model *)0)->text)]; /* the model that the query names; "": none */
+    char query[WEIR_QUERY_MODEL]; /* the model that the query names; "": none */
     bool is_get, head_only, is_public, chunked, body_done, has_key_of_all;
     uint32_t own_keys; /* bits of models whose own keys have the request's */
     int64_t body_left, body_bytes;

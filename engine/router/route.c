@@ -54,7 +54,7 @@ void weir_route_free(weir_route *r)
 /* A head and a body, with the framing of its chunks. */
 static size_t most_up(const weir_route *r)
 {
-    return r->in_capacity + WEIR_ROUTE_UP + (size_t)r->router->options.body_limit;
+    return r->in_capacity + WEIR_SERVER_HEAD_MORE + (size_t)r->router->options.body_limit;
 }
 
 bool weir_route_reserve(weir_route *r, size_t n)

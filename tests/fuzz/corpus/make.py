@@ -205,6 +205,30 @@ write(
     b"GET / HTTP/1.0\r\nOrigin: null\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: "
     b"navigate\r\nConnection: keep-alive, close\r\n\r\n",
 )
+write(
+    "router",
+    "query",
+    b"\x00GET /slots?model=a%2Fb&x=1&model=&y=%zz HTTP/1.1\r\nHost: a\r\nX-Api-Key:k\r\n\r\n",
+)
+write(
+    "router",
+    "sized",
+    b"\x06" + json_head + b"Content-Encoding:identity\r\nX-Request-Id:r\r\nContent-Length: 79"
+    b"\r\n\r\n "
+    b'{"a":[{"model":"n"},"]}"],"b\\u0041":{"c":"\\\\\\",\\""} , "model" : "a\\/\\u0062\\n"}',
+)
+write(
+    "router",
+    "chunks",
+    b"\x02" + json_head + b"Authorization: Bearer k\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'5;a=b\r\n{"mod\r\n6\r\nel":"b\r\n1\r\n"\r\n0\r\n\r\n',
+)
+write(
+    "router",
+    "long",
+    b"\x05GET /?model=" + b"m" * 140 + b" HTTP/1.0\r\n\r\n" + b'{"model":"' + b"m" * 140 + b'"}',
+)
+write("router", "body", b'\x01{"models":1,"model":"\\ud83d\\ude00"}')
 for model in ("tq", "llama3", "mistral", "qwen2", "qwen3"):
     with open(f"../../golden/models/{model}/config.json", "rb") as file:
         write("config", model, file.read())
