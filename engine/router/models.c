@@ -22,7 +22,7 @@ static weir_load *first_waiting(weir_loads *loads)
     return first;
 }
 
-/* A load that nobody waits for any more, or that is late, may be one that never ends. */
+/* A load that no request waits for any more, or that is late, may be one that never ends. */
 static bool is_idle(const weir_load *load)
 {
     return load->n_running == 0 &&

@@ -112,7 +112,7 @@ TEST(Loads, ALateLoadGivesItsMemoryToOthers)
     l.all.of[0].is_late = true;
     EXPECT_EQ("-.", l.plan());
     l.all.of[1].n_waiting = 0;
-    EXPECT_EQ("..", l.plan()) << "while nobody else waits it goes on";
+    EXPECT_EQ("..", l.plan()) << "while no request waits for another it goes on";
 }
 
 TEST(Loads, IdleOnesGoBeforeBusyOnes)
@@ -130,7 +130,7 @@ TEST(Loads, IdleOnesGoBeforeBusyOnes)
     EXPECT_EQ("<--.", l.plan());
 }
 
-TEST(Loads, OneThatLoadsIsStoppedIfNobodyWaitsForIt)
+TEST(Loads, OneThatLoadsIsStoppedIfNoRequestWaitsForIt)
 {
     Loads l(10);
     weir_load &loads = l.add(8, WEIR_LOAD_BEGUN);

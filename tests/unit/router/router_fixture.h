@@ -119,6 +119,21 @@ class Router : public testing::Test {
         ASSERT_EQ(value, metric(name, model)) << name << " of " << model;
     }
 
+    /* A request that runs until its client goes. */
+    int hold(const std::string &model)
+    {
+        const int fd = http::begin(port_, "GET", "/hold?model=" + model, key_, "");
+        wait_until("requests_running", model, "1");
+        return fd;
+    }
+    /* A request that waits for its model. */
+    int line_up(const std::string &model)
+    {
+        const int fd = http::begin(port_, "GET", "/x?model=" + model, key_, "");
+        wait_until("requests_waiting", model, "1");
+        return fd;
+    }
+
     struct Kept {
         std::vector<std::string> texts;
         std::vector<const char *> arguments, keys;

@@ -74,8 +74,7 @@ TEST_F(Router, ACancelReachesTheServer)
 {
     add("a", mib);
     start(mib);
-    const int held = http::post(port_, "/hold", "{}");
-    wait_until("requests_running", "a", "1");
+    const int held = hold("a");
     close(held);
     EXPECT_EQ(200, status_of(get("/gone"))) << "the server has seen it";
     wait_until("requests_running", "a", "0");
@@ -123,12 +122,9 @@ TEST_F(Router, AModelThatAnswersStays)
     add("a", mib);
     add("b", mib);
     start(mib);
-    const int held = http::post(port_, "/hold", "{}");
-    wait_until("requests_running", "a", "1");
-    const int waits = http::post(port_, "/x", "{\"model\":\"b\"}");
-    wait_until("requests_waiting", "b", "1");
-    const int later = http::post(port_, "/x", "{\"model\":\"a\"}");
-    wait_until("requests_waiting", "a", "1"); /* behind it, or b would wait for ever */
+    const int held = hold("a");
+    const int waits = line_up("b");
+    const int later = line_up("a"); /* behind it, or b would wait for ever */
     EXPECT_EQ("1", metric("requests_running", "a"));
     close(held);
     EXPECT_EQ(0u, body_of(http::read_text(waits)).find("b\n"));
@@ -144,10 +140,8 @@ TEST_F(Router, AClientThatGoesNoLongerWaits)
     add("a", mib);
     add("b", mib);
     start(mib);
-    const int held = http::post(port_, "/hold", "{}");
-    wait_until("requests_running", "a", "1");
-    const int waits = http::post(port_, "/x", "{\"model\":\"b\"}");
-    wait_until("requests_waiting", "b", "1");
+    const int held = hold("a");
+    const int waits = line_up("b");
     close(waits);
     wait_until("requests_waiting", "b", "0");
     EXPECT_EQ("a", asked("a"));
@@ -204,8 +198,7 @@ TEST_F(Router, WaitsAreBounded)
     options_.wait_ms = 600000;
     options_.queue = 1;
     start(mib);
-    const int waits = http::post(port_, "/x", "{}");
-    wait_until("requests_waiting", "a", "1");
+    const int waits = line_up("a");
     const std::string full = post("/x", "{}");
     EXPECT_EQ(503, status_of(full));
     EXPECT_NE(std::string::npos, full.find("router.queue"));
