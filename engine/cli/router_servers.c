@@ -171,7 +171,8 @@ static weir_status fill_arguments(
     return add(to, error, "memory.host=%lldB", (long long)model->memory);
 }
 
-/* Servers tell nothing to the manager of the router's service, and get keys otherwise. */
+/* Servers tell nothing to the manager of the router's service, and get keys otherwise. Variables of
+ * the configuration would override that of a model; to others they are given as settings. */
 static weir_status fill_environment(
     weir_server_arguments *to, const char *const *environment, weir_error *error
 )
@@ -179,7 +180,7 @@ static weir_status fill_environment(
     static const char *const left_out[] = { "WEIR_API_KEY=", "WEIR_SERVER_API_KEY",
                                             "NOTIFY_SOCKET=" };
     for (; *environment != NULL; environment++) {
-        bool out = false;
+        bool out = weir_config_has_variable(*environment);
         for (size_t i = 0; i < sizeof left_out / sizeof left_out[0]; i++)
             out = out || strncmp(*environment, left_out[i], strlen(left_out[i])) == 0;
         if (!out) WEIR_TRY(add(to, error, "%s", *environment));

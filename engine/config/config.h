@@ -133,6 +133,8 @@ weir_config_set(weir_config *config, const char *path, const char *value, weir_e
  * WEIR_ and a section. ECONFIG names the variable. */
 WEIR_MUST_CHECK weir_status
 weir_config_environment(weir_config *config, const char *const *variables, weir_error *error);
+/* True for "NAME=VALUE" if a key has this variable. */
+bool weir_config_has_variable(const char *text);
 /* Expands "~" and "~/..." with $HOME and copies other paths. ECONFIG: HOME is not set, or the path
  * is too long. */
 WEIR_MUST_CHECK weir_status

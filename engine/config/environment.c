@@ -63,16 +63,35 @@ static weir_status unknown(const char *name, char *rest, size_t section, weir_er
     );
 }
 
+typedef char variable[PREFIX + NAME];
+
+/* Copies the name of "NAME=value", if it begins with the prefix. Returns its value; NULL: another
+ * variable. */
+static const char *split(variable name, const char *text)
+{
+    const char *const equals = strchr(text, '=');
+    if (equals == NULL || strncmp(text, prefix, PREFIX) != 0) return NULL;
+    size_t length = (size_t)(equals - text);
+    if (length >= sizeof(variable)) length = sizeof(variable) - 1; /* longer than any */
+    memcpy(name, text, length);
+    name[length] = '\0';
+    return equals + 1;
+}
+
+static void lower_rest(char rest[NAME], const variable name)
+{
+    size_t i = 0;
+    for (; name[PREFIX + i] != '\0'; i++) rest[i] = lower(name[PREFIX + i]);
+    rest[i] = '\0';
+}
+
 static weir_status apply(
-    weir_config *config, const char *name, const char *value, weir_error *error
+    weir_config *config, const variable name, const char *value, weir_error *error
 )
 {
     char rest[NAME];
     const char *member = NULL;
-    for (size_t i = 0; i < sizeof rest; i++) {
-        rest[i] = lower(name[PREFIX + i]);
-        if (rest[i] == '\0') break;
-    }
+    lower_rest(rest, name);
     const size_t section = section_of(rest);
     const weir_key *const key = find(rest, &member);
     if (key == NULL && section == 0) return WEIR_OK;
@@ -89,14 +108,19 @@ weir_status weir_config_environment(
     weir_error own; /* the prefix is added to the callee's message */
     if (error == NULL) error = &own;
     for (; *variables != NULL; variables++) {
-        char name[PREFIX + NAME];
-        const char *const equals = strchr(*variables, '=');
-        if (equals == NULL || strncmp(*variables, prefix, PREFIX) != 0) continue;
-        size_t length = (size_t)(equals - *variables);
-        if (length >= sizeof name) length = sizeof name - 1; /* longer than any */
-        memcpy(name, *variables, length);
-        name[length] = '\0';
-        WEIR_TRY(apply(config, name, equals + 1, error));
+        variable name;
+        const char *const value = split(name, *variables);
+        if (value != NULL) WEIR_TRY(apply(config, name, value, error));
     }
     return WEIR_OK;
+}
+
+bool weir_config_has_variable(const char *text)
+{
+    variable name;
+    char rest[NAME];
+    const char *member = NULL;
+    if (split(name, text) == NULL) return false;
+    lower_rest(rest, name);
+    return find(rest, &member) != NULL;
 }

@@ -31,9 +31,15 @@ class Servers : public testing::Test {
         weir_error error = {};
         EXPECT_EQ(WEIR_OK, weir_config_parse(config_.get(), text.data(), text.size(), "f", &error))
             << error.text;
-        const char *const environment[] = { "PATH=/bin",           "WEIR_API_KEY=secret",
-                                            "NOTIFY_SOCKET=/run",  "WEIR_SERVER_API_KEY=secret",
-                                            "WEIR_BATCH_CHUNK=64", nullptr };
+        const char *const environment[] = { "PATH=/bin",
+                                            "WEIR_API_KEY=secret",
+                                            "NOTIFY_SOCKET=/run",
+                                            "WEIR_SERVER_API_KEY=secret",
+                                            "WEIR_MODEL_PATH=/m",
+                                            "WEIR_KERNELS_PIN_MATMUL=x",
+                                            "WEIR_BATCH_CHUNK=64",
+                                            "WEIR_SERVICE=1",
+                                            nullptr };
         const weir_status status = weir_router_servers_fill(
             servers_.get(), config_.get(), &keys, command, environment, &error
         );
@@ -86,7 +92,8 @@ TEST_F(Servers, GetTheSettingsOfTheFileOrTheirOwn)
             "memory.host=2147483648B server.api_key= server.api_key_file= ",
         join(servers_->arguments[1])
     );
-    EXPECT_EQ("PATH=/bin WEIR_BATCH_CHUNK=64 ", join(servers_->environment));
+    EXPECT_EQ("PATH=/bin WEIR_SERVICE=1 ", join(servers_->environment))
+        << "what keys have comes as settings, or from a model's own file";
     EXPECT_TRUE(std::filesystem::is_directory(folder_ + "/s"));
     EXPECT_EQ(-1, servers_->models[0].keys_fd);
 }
