@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "engine/base/hex.h"
 #include "engine/base/sha256_constants.h"
 
 static uint32_t rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
@@ -105,18 +106,11 @@ void weir_sha256_text(char out[WEIR_SHA256_HEX + 1], const weir_sha256 *sum)
     out[WEIR_SHA256_HEX] = '\0';
 }
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 bool weir_sha256_parse(weir_sha256 *out, const char *text)
 {
     weir_sha256 sum = { { 0 } };
     for (size_t i = 0; i < WEIR_SHA256_HEX; i++) {
-        const int digit = digit_of(text[i]);
+        const int digit = weir_hex_digit(text[i]);
         if (digit < 0) return false;
         sum.bytes[i / 2] = (uint8_t)(sum.bytes[i / 2] << 4 | digit);
     }

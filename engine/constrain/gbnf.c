@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/hex.h"
 #include "engine/base/memory.h"
 #include "engine/constrain/grammar.h"
 #include "engine/constrain/regex.h"
@@ -123,10 +124,7 @@ static weir_status hex(gbnf *g, int digits, uint32_t *out)
     *out = 0;
     for (int i = 0; i < digits; i++, g->at++) {
         const char c = g->at < g->n ? g->text[g->at] : '\0';
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int digit = weir_hex_digit(c);
         if (digit < 0) return malformed(g, "an escape with too few hexadecimal digits");
         *out = *out << 4 | (uint32_t)digit;
     }

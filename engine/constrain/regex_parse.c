@@ -1,6 +1,7 @@
 /* engine/constrain/regex_parse.c - parses regular expressions. */
 #include <string.h>
 
+#include "engine/base/hex.h"
 #include "engine/constrain/regex.h"
 
 typedef struct parser {
@@ -42,10 +43,7 @@ static weir_status hex(parser *p, int digits, uint32_t *out)
     uint32_t value = 0;
     for (int i = 0; i < digits; i++, p->at++) {
         const char c = p->at < p->n ? p->text[p->at] : '\0';
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int digit = weir_hex_digit(c);
         if (digit < 0) return malformed(p, "an escape with too few hexadecimal digits");
         value = value << 4 | (uint32_t)digit;
     }

@@ -2,6 +2,7 @@
  * document. Nothing is fetched. */
 #include <string.h>
 
+#include "engine/base/hex.h"
 #include "engine/constrain/schema.h"
 
 static const char *copy(weir_schema *s, const char *a, size_t n, const char *b, size_t m)
@@ -64,21 +65,13 @@ void weir_schema_find_ids(weir_schema *s)
     }
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Decodes %XX, then ~0 and ~1, of one step of a pointer. Returns its length. */
 static size_t decode(char *out, const char *text, size_t n)
 {
     size_t length = 0;
     for (size_t i = 0; i < n; i++) {
-        const int high = text[i] == '%' && n - i > 2 ? hex_digit(text[i + 1]) : -1;
-        const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+        const int high = text[i] == '%' && n - i > 2 ? weir_hex_digit(text[i + 1]) : -1;
+        const int low = high >= 0 ? weir_hex_digit(text[i + 2]) : -1;
         out[length++] = low >= 0 ? (char)(high << 4 | low) : text[i];
         if (low >= 0) i += 2;
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/hex.h"
 #include "engine/base/utf8.h"
 
 static weir_status malformed(weir_tree_reader *r, const char *why)
@@ -30,11 +31,7 @@ static int hex4(weir_tree_reader *r)
     int value = 0;
     if (r->n - r->at < 4) return -1;
     for (int i = 0; i < 4; i++) {
-        const char c = r->text[r->at++];
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int digit = weir_hex_digit(r->text[r->at++]);
         if (digit < 0) return -1;
         value = value << 4 | digit;
     }

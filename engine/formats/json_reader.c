@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/hex.h"
 #include "engine/base/utf8.h"
 #include "engine/formats/json.h"
 
@@ -67,11 +68,7 @@ static int32_t hex(const char *at, const char *end)
     int32_t code = 0;
     if (end - at < 4) return -1;
     for (int i = 0; i < 4; i++) {
-        const char c = at[i];
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int digit = weir_hex_digit(at[i]);
         if (digit < 0) return -1;
         code = code * 16 + digit;
     }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "engine/base/hex.h"
+
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 static void begin_string(weir_body_model *m)
@@ -19,18 +21,11 @@ static void add(weir_body_model *m, uint32_t c)
         m->text[m->n++] = (char)c;
 }
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static void read_escape(weir_body_model *m, char c)
 {
     static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
     if (m->escape > 1) {
-        const int digit = digit_of(c);
+        const int digit = weir_hex_digit(c);
         if (digit < 0) {
             m->state = WEIR_BODY_NONE;
             return;

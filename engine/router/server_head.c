@@ -4,12 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
+#include "engine/base/hex.h"
 
 /* ---- the query ------------------------------------------------------------------------------- */
 
@@ -19,8 +14,8 @@ static void take_name(char out[WEIR_QUERY_MODEL], const char *text, size_t n)
     for (size_t i = 0; i < n; i++) {
         char c = text[i];
         if (c == '%') {
-            const int high = i + 1 < n ? digit_of(text[i + 1]) : -1;
-            const int low = i + 2 < n ? digit_of(text[i + 2]) : -1;
+            const int high = i + 1 < n ? weir_hex_digit(text[i + 1]) : -1;
+            const int low = i + 2 < n ? weir_hex_digit(text[i + 2]) : -1;
             c = high < 0 || low < 0 ? '\0' : (char)(high * 16 + low);
             i += 2;
         }

@@ -1,19 +1,14 @@
 /* engine/serve/http_chunks.c - a state machine over bytes; chunk data is skipped as a whole. */
 #include "engine/serve/http_chunks.h"
 
+#include "engine/base/hex.h"
+
 enum { SIZE_DIGITS = 15, EXTENSION_BYTES = 256, TRAILER_BYTES = 4 << 10 };
 
 static bool refuse(weir_http_problem *problem, const char *text)
 {
     *problem = (weir_http_problem){ .status = 400, .text = text };
     return false;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static bool is_text(char c)
@@ -24,7 +19,7 @@ static bool is_text(char c)
 
 static bool read_size(weir_http_chunks *k, char c, weir_http_problem *problem)
 {
-    const int digit = hex_digit(c);
+    const int digit = weir_hex_digit(c);
     if (digit >= 0) {
         k->left = k->left << 4 | (unsigned)digit;
         return ++k->digits <= SIZE_DIGITS || refuse(problem, "the size of a chunk is too large");

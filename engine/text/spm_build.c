@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/hex.h"
 #include "engine/base/memory.h"
 #include "engine/text/tokenizer_internal.h"
 
@@ -40,17 +41,10 @@ void weir_spm_free(weir_spm *spm)
     weir_memory_give(spm);
 }
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 32;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 int weir_spm_byte_of(const char *name, size_t length)
 {
     if (length != 6 || memcmp(name, "<0x", 3) != 0 || name[5] != '>') return -1;
-    const int high = digit_of(name[3]), low = digit_of(name[4]);
+    const int high = weir_hex_digit(name[3]), low = weir_hex_digit(name[4]);
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 

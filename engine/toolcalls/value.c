@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "engine/base/hex.h"
+
 enum state {
     VALUE, /* a value follows */
     FIRST, /* a value, or the end of the array */
@@ -28,14 +30,6 @@ enum { QUOTE_LENGTH = sizeof gemma_quote - 1 };
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
-static int hex_of(char c)
-{
-    return is_digit(c)            ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -272,7 +266,7 @@ static weir_status put_code(const weir_value_scanner *s, weir_buffer *out, bool 
 
 static weir_status step_hex(weir_value_scanner *s, weir_buffer *out, char c, bool *is_bad)
 {
-    const int digit = hex_of(c);
+    const int digit = weir_hex_digit(c);
     *is_bad = digit < 0;
     if (*is_bad) return WEIR_OK;
     s->code = s->code << 4 | (uint32_t)digit;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/hex.h"
+
 typedef struct lexer {
     weir_jinja_arena *arena;
     weir_jinja_tokens *out;
@@ -161,9 +163,9 @@ static bool read_hex(const char *text, size_t n, uint32_t *out)
 {
     *out = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!isxdigit((unsigned char)text[i])) return false;
-        *out = *out * 16 + (uint32_t)(isdigit((unsigned char)text[i]) ? text[i] - '0'
-                                                                      : (text[i] | 32) - 'a' + 10);
+        const int digit = weir_hex_digit(text[i]);
+        if (digit < 0) return false;
+        *out = *out * 16 + (uint32_t)digit;
     }
     return true;
 }
