@@ -62,6 +62,7 @@ weir_status weir_model_resolve_rope(weir_model *model, weir_error *error)
         model->frequencies, &model->rope.magnitude, shape, model->arch, model->directory,
         &model->rope_context, error
     ));
+    model->reach = weir_rope_reach(shape, model->arch, model->directory);
     float *const local = model->frequencies + weir_model_frequencies(model);
     if (shape->rope_theta_local > 0.0)
         weir_rope_frequencies(local, shape->rope_theta_local, weir_shape_local_rotary(shape));
@@ -272,6 +273,7 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
 bool weir_model_has_long_rope(const weir_model *model) { return model->has_long_rope; }
+int64_t weir_model_reach(const weir_model *model) { return model->reach; }
 
 bool weir_model_keeps_logits(const weir_model *model)
 {

@@ -104,6 +104,8 @@ const weir_rope_table *weir_model_rope(const weir_model *model);
 /* True if longrope's factors for long contexts apply: rows of the same tokens differ from those
  * without them. */
 bool weir_model_has_long_rope(const weir_model *model);
+/* The longest context that the checkpoint is made for: trained, or extended by RoPE's scaling. */
+int64_t weir_model_reach(const weir_model *model);
 /* True if attention can store the logits that a watch needs; on devices K is read again. */
 bool weir_model_keeps_logits(const weir_model *model);
 /* True if there is a kernel for attention mass in all observed layers. `formats`: as in batches. */

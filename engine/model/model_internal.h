@@ -142,6 +142,7 @@ struct weir_model {
     const float *rope_lists[2]; /* longrope's in GGUF: short, long; NULL until they are loaded */
     weir_rope_context rope_context;
     bool has_long_rope;
+    int64_t reach; /* weir_rope_reach */
     /* near_*: for kernels. local_rope: from rope_theta_local, without scaling. */
     weir_rope_table rope, near_rope, near_local_rope;
     float *frequencies; /* of rope, then of local_rope */

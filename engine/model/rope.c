@@ -314,6 +314,21 @@ bool weir_rope_is_long(
            (double)tokens > rope_original(&s, shape);
 }
 
+int64_t weir_rope_reach(
+    const weir_shape *shape, const weir_arch *arch, const weir_tensor_directory *directory
+)
+{
+    scaling s = { .directory = directory,
+                  .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
+    const char *type;
+    if (rope_find_group(&s, arch, &type, NULL) != WEIR_OK) return shape->context;
+    const double original = rope_original(&s, shape),
+                 reach = original * rope_number(&s, "factor", "factor", 1.0);
+    const bool is_extended = strcmp(type, "yarn") == 0 ||
+                             (strcmp(type, "linear") == 0 && original < (double)shape->context);
+    return is_extended && reach > (double)shape->context ? (int64_t)reach : shape->context;
+}
+
 weir_status weir_rope_resolve(
     float *frequencies, float *magnitude, const weir_shape *shape, const weir_arch *arch,
     const weir_tensor_directory *directory, const weir_rope_context *context, weir_error *error

@@ -39,6 +39,13 @@ bool weir_rope_is_long(
     const weir_rope_context *context
 );
 
+/* The context that the checkpoint's YaRN, or linear scaling that names an original context, extends
+ * the model to; at least the one that it was trained for. For settings that weir_rope_resolve took.
+ */
+int64_t weir_rope_reach(
+    const weir_shape *shape, const weir_arch *arch, const weir_tensor_directory *directory
+);
+
 /* Sets shape->rope_score_scale: with `[rope] scale_scores` and YaRN (0.1 s ln(factor) + 1)^2, s the
  * checkpoint's mscale_all_dim (DeepSeek-V2), else 1. errors as above */
 WEIR_MUST_CHECK weir_status weir_rope_scale_scores(

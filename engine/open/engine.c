@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include "engine/base/log.h"
-#include "engine/base/machine_memory.h"
 #include "engine/base/memory.h"
 #include "engine/engine_parts.h"
 #include "engine/open/engine_internal.h"
@@ -161,21 +160,6 @@ weir_plan_parts weir_engine_plan_parts(
                               .with_server = options->with_server };
 }
 
-/* A larger limit would cause swapping or the kernel's out-of-memory killer. */
-static void warn_of_limit(const weir_config *config)
-{
-    const size_t cap = weir_plan_cap(config), machine = weir_machine_memory_total("");
-    const double mib = 1024.0 * 1024.0;
-    if (cap <= machine) return;
-    weir_log(
-        WEIR_LOG_WARNING,
-        "%s is %.1f MiB, more than the %.1f MiB that this machine or its control group has: "
-        "the system may end the process before the limit is reached",
-        config->memory.host > 0 ? "memory.host" : "the memory found free", (double)cap / mib,
-        (double)machine / mib
-    );
-}
-
 /* True if the other layers have room for no fewer tokens than if all layers shared the memory of
  * the windows, or for all sequences. */
 static bool are_windows_worth_it(const weir_plan *plan, const weir_kv_spec *spec)
@@ -248,42 +232,13 @@ static weir_status prepare(
     weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error
 )
 {
-    warn_of_limit(options->config);
+    weir_engine_warn_of_limit(options->config);
     weir_status status = weir_engine_read(engine, options, spec, error);
     if (status != WEIR_OK) return weir_plan_read_least(options, engine->with_files, status, error);
     status = make_plan_with_head(engine, options, spec, error);
     if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
     engine->plan.f32_activations = engine->f32_activations;
     return WEIR_OK;
-}
-
-/* Static text, or the model's. */
-static const char *why_no_head(const weir_engine *engine)
-{
-    const char *const problem = weir_model_mtp_problem(engine->model);
-    if (problem != NULL) return problem;
-    if (engine->device != NULL) return "there are no drafts with a GPU (kernels.device)";
-    return engine->with_mtp ? "the model's file, or its architecture, has no draft head"
-                            : "there are no drafts with speculation.method = \"off\", "
-                              "memory.experts, or without a service";
-}
-
-static void warn_of_unused(const weir_engine *engine)
-{
-    if (engine->plan.skips_images)
-        weir_log(
-            WEIR_LOG_INFO, "%s: only text is computed; the vision tower is not read",
-            engine->plan.facts.model
-        );
-    if (strcmp(engine->config.speculation.mtp, "on") == 0 &&
-        weir_model_mtp_bytes(engine->model) == 0)
-        weir_log(WEIR_LOG_WARNING, "speculation.mtp = \"on\": %s", why_no_head(engine));
-    if (engine->plan.n_unused > 0)
-        weir_log(
-            WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s",
-            engine->plan.facts.model, engine->plan.n_unused, engine->plan.facts.arch,
-            engine->plan.first_unused
-        );
 }
 
 static weir_status open_evictor(weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
@@ -335,7 +290,7 @@ static weir_status open_all(
     spec.max_rows = spec.windows.max_rows = engine->plan.facts.window;
     spec.windows.n_blocks = engine->plan.facts.n_window_blocks;
     spec.table_bytes = engine->plan.tables;
-    warn_of_unused(engine);
+    weir_engine_warn(engine);
     WEIR_TRY(weir_ledger_reserve(
         engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS, engine->plan.process, error
     ));

@@ -74,6 +74,11 @@ WEIR_MUST_CHECK weir_status weir_engine_open_stream(
 /* engine.c: the folder of the lower tier's files; borrowed. */
 const char *weir_engine_disk_folder(const weir_config *config);
 
+/* warnings.c: log lines. The first: a limit that would cause swapping or the kernel's out-of-memory
+ * killer. The second: after the plan. */
+void weir_engine_warn_of_limit(const weir_config *config);
+void weir_engine_warn(const weir_engine *engine);
+
 /* service.c */
 weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_engine_open_service(weir_engine *engine, weir_error *error);

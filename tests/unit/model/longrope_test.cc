@@ -1,6 +1,9 @@
-/* Longrope: which of its two lists applies follows from model.context alone, and sessions know. */
+/* Contexts longer than a model was first trained for. Longrope: which of its two lists applies
+ * follows from model.context alone, and sessions know. Warnings where nothing extends the context.
+ */
 #include <cmath>
 
+#include "engine/base/log.h"
 #include "engine/session/session_store.h"
 #include "tests/unit/model/support.h"
 
@@ -164,6 +167,82 @@ TEST(Longrope, BothListsMustBeThere)
     Engine engine;
     EXPECT_NE(engine.open(folder / "model.gguf"), WEIR_OK);
     EXPECT_SAYS(engine.text(), "one of longrope's two lists of factors is missing");
+}
+
+/* ---- what is logged -------------------------------------------------------------------------- */
+
+void note_line(void *user, const char *level, const char *text)
+{
+    static_cast<std::string *>(user)->append(level).append(": ").append(text).append("\n");
+}
+
+/* What opening the model logs about its context. */
+std::string warnings(const std::string &path, const char *context, support::Settings settings = {})
+{
+    std::string lines;
+    Engine engine;
+    settings.push_back(std::string("model.context=") + context);
+    weir_log_set_function(note_line, &lines);
+    EXPECT_EQ(engine.open(path, settings), WEIR_OK) << engine.text();
+    weir_log_set_function(nullptr, nullptr);
+    return lines.find("model.context") == std::string::npos ? "" : lines;
+}
+
+const std::string ministral = "tests/golden/families/ministral3"; /* YaRN: 16 tokens, by 8 */
+
+TEST(Context, LongerThanTrainedIsSaid)
+{
+    EXPECT_EQ(warnings(ministral, "128"), "");
+    EXPECT_EQ(warnings(phi4, "128"), "");
+    for (const std::string &path : { ministral, ministral + "/ministral3-f16.gguf", phi4 })
+        EXPECT_SAYS(
+            warnings(path, "129"),
+            "model.context = 129 is more than the 128 tokens that the model was trained for"
+        );
+}
+
+/* config.json still has the context of the training, as Qwen's guide to YaRN leaves it. */
+TEST(Context, ScalingOfTheCheckpointExtendsIt)
+{
+    const std::string config = with(read_file(ministral + "/config.json"), "8.0", "32.0"),
+                      linear = with(
+                          with(config, "\"rope_type\": \"yarn\"", "\"rope_type\": \"linear\""),
+                          "\"type\": \"yarn\"", "\"type\": \"linear\""
+                      );
+    for (const std::string &each : { config, linear }) {
+        const Folder folder;
+        write_file(folder / "model.safetensors", read_file(ministral + "/model.safetensors"));
+        write_file(folder / "config.json", each);
+        EXPECT_EQ(warnings(folder.path(), "512"), "");
+        EXPECT_SAYS(
+            warnings(folder.path(), "513"), "512 tokens that the model reaches with its RoPE"
+        );
+    }
+}
+
+/* Linear scaling without an original context: the one that config.json has is the extended one. */
+TEST(Context, LinearScalingNeedsAnOriginal)
+{
+    const std::string smollm = "tests/golden/families/smollm3"; /* 4096 tokens */
+    const Folder folder;
+    write_file(folder / "model.safetensors", read_file(smollm + "/model.safetensors"));
+    write_file(
+        folder / "config.json", with(
+                                    read_file(smollm + "/config.json"), "\"rope_scaling\": null",
+                                    R"("rope_scaling": {"rope_type": "linear", "factor": 8.0})"
+                                )
+    );
+    EXPECT_SAYS(warnings(folder.path(), "4097"), "more than the 4096 tokens");
+}
+
+/* Of these rows none are further apart than the budget. */
+TEST(Context, PositionsInTheCacheHaveNoEnd)
+{
+    const support::Settings sinks = { "kv.policy.name=sinks", "kv.policy.budget=96" };
+    support::Settings cache = sinks;
+    cache.emplace_back("kv.policy.options=positions=cache");
+    EXPECT_SAYS(warnings(ministral, "1024", sinks), "more than the 128 tokens");
+    EXPECT_EQ(warnings(ministral, "1024", cache), "");
 }
 
 } // namespace
