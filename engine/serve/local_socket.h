@@ -19,8 +19,8 @@ typedef struct weir_local_socket {
 } weir_local_socket;
 
 /* Listens there; the caller closes *out, and before it removes *made, also on failure if they were
- * set. A socket without a listener is replaced. `is_private`: only the user of the
- * process may connect.
+ * set. A socket without a listener is replaced, by one of the processes that try at once.
+ * `is_private`: only the user of the process may connect.
  * errors : EIO: it is in use, or another file; ECONFIG: the path is too long */
 WEIR_MUST_CHECK weir_status weir_local_socket_open(
     int *out, weir_local_socket *made, const char *path, bool is_private, weir_error *error

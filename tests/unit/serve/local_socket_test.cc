@@ -1,4 +1,6 @@
 // A server on a UNIX socket: requests, who may connect, what is in its place.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -6,7 +8,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
+#include "engine/serve/local_socket.h"
 #include "tests/unit/serve/server_fixture.h"
 
 namespace {
@@ -69,6 +74,16 @@ class LocalSocket : public Server {
         weir_server_close(server);
         return error.text;
     }
+    /* A socket at the path without a listener. */
+    int bound() const
+    {
+        struct sockaddr_un address = {};
+        address.sun_family = AF_UNIX;
+        strcpy(address.sun_path, path_.c_str());
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        EXPECT_EQ(0, bind(fd, (const struct sockaddr *)&address, sizeof address));
+        return fd;
+    }
     std::string folder_, path_;
 };
 
@@ -108,12 +123,7 @@ TEST_F(LocalSocket, WithAKeyTheUmaskSaysWhoMayConnect)
 
 TEST_F(LocalSocket, ReplacesOnlyASocketWithoutAServer)
 {
-    struct sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    strcpy(address.sun_path, path_.c_str());
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(0, bind(fd, (const struct sockaddr *)&address, sizeof address));
-    close(fd); /* as a server that was killed leaves it */
+    close(bound()); /* as a server that was killed leaves it */
     open({ 2, 4096, 100, 0 }, options());
     EXPECT_EQ(0u, health().find("HTTP/1.1 200"));
     EXPECT_NE(std::string::npos, refusal().find("in use by another program"));
@@ -124,6 +134,59 @@ TEST_F(LocalSocket, ReplacesOnlyASocketWithoutAServer)
     EXPECT_TRUE(std::filesystem::exists(path_));
     path_ = folder_ + "/" + std::string(120, 'x') + ".sock";
     EXPECT_NE(std::string::npos, refusal().find("at most"));
+}
+
+/* One process of several; what it says if it does not listen. */
+struct Opening {
+    int fd = -1;
+    weir_local_socket made = {};
+    weir_error error = {};
+    weir_status status = WEIR_OK;
+    void open(const std::string &path)
+    {
+        status = weir_local_socket_open(&fd, &made, path.c_str(), true, &error);
+    }
+    ~Opening()
+    {
+        weir_local_socket_remove(&made);
+        if (fd >= 0) close(fd);
+    }
+};
+
+TEST_F(LocalSocket, OfThoseThatReplaceAnOldOneAtOnceOneListens)
+{
+    for (int round = 0; round < 50; round++) {
+        close(bound());
+        std::vector<Opening> all(4);
+        std::vector<std::thread> threads;
+        int n_listen = 0;
+        for (Opening &each : all) threads.emplace_back([&] { each.open(path_); });
+        for (std::thread &each : threads) each.join();
+        for (const Opening &each : all) {
+            n_listen += each.status == WEIR_OK;
+            if (each.status != WEIR_OK)
+                EXPECT_EQ(path_ + " is in use by another program", each.error.text);
+        }
+        EXPECT_EQ(1, n_listen);
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+/* The first one has made its socket and does not listen yet. */
+TEST_F(LocalSocket, OneThatIsAboutToListenIsNotReplaced)
+{
+    const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ASSERT_EQ(0, flock(folder, LOCK_EX));
+    const int first = bound();
+    Opening second;
+    std::thread opens([&] { second.open(path_); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30)); /* the second one has looked */
+    EXPECT_EQ(0, listen(first, 1));
+    close(folder);
+    opens.join();
+    EXPECT_EQ(WEIR_EIO, second.status);
+    EXPECT_EQ(path_ + " is in use by another program", second.error.text);
+    close(first);
 }
 
 } // namespace
