@@ -135,7 +135,8 @@ static const weir_field_row rows[] = {
       .initial = "$server.on_overflow" },
     { "session", ALL, READ, FORM, .form = "SessionName" },
     { "state", OPENAI, READ, .type = STRING },
-    { "priority", ALL, READ, INTEGER, .least = -1000, .most = 1000, .initial = "0" },
+    { "priority", ALL, READ, INTEGER, .least = -1000, .most = 1000, .raised_by_keys = true,
+      .initial = "0" },
     { "timeout", OPENAI, READ, NUMBER, .least = 0.001, .most = 86400 },
     /* Other bodies. */
     { "content", TOKENIZE, READ, .type = STRING },

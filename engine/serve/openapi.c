@@ -17,34 +17,35 @@ static const unsigned char forms[] = {
 #include "engine/serve/openapi_schemas.inc"
 };
 
-/* Bodies by name. `optional`: a needed field that may be absent in this one. */
+/* Bodies by name. `optional`: a needed field that may be absent in this one. `rule`: the name of a
+ * schema for fields that depend on each other. */
 static const struct {
     const char *name;
     weir_body body;
-    const char *optional;
+    const char *optional, *rule;
 } requests[] = {
-    { "ChatRequest", WEIR_BODY_CHAT, NULL },
-    { "CompletionRequest", WEIR_BODY_COMPLETION, NULL },
-    { "ResponsesRequest", WEIR_BODY_RESPONSES, NULL },
-    { "MessagesRequest", WEIR_BODY_MESSAGES, NULL },
-    { "CountRequest", WEIR_BODY_MESSAGES, "max_tokens" },
-    { "EmbeddingsRequest", WEIR_BODY_EMBEDDINGS, NULL },
-    { "RerankRequest", WEIR_BODY_RERANK, NULL },
-    { "TokenizeRequest", WEIR_BODY_TOKENIZE, NULL },
-    { "DetokenizeRequest", WEIR_BODY_DETOKENIZE, NULL },
-    { "SaveRequest", WEIR_BODY_SESSION_SAVE, NULL },
-    { "RestoreRequest", WEIR_BODY_SESSION_RESTORE, NULL },
-    { "StateRequest", WEIR_BODY_STATE, NULL },
-    { "QueryRequest", WEIR_BODY_STATE_QUERY, NULL },
-    { "MergeRequest", WEIR_BODY_STATE_MERGE, NULL },
-    { "LlamaRequest", WEIR_BODY_LLAMA, NULL },
-    { "InfillRequest", WEIR_BODY_INFILL, NULL },
-    { "SlotRequest", WEIR_BODY_SLOT, NULL },
-    { "OllamaChatRequest", WEIR_BODY_OLLAMA_CHAT, NULL },
-    { "OllamaGenerateRequest", WEIR_BODY_OLLAMA_GENERATE, NULL },
-    { "OllamaShowRequest", WEIR_BODY_OLLAMA_SHOW, NULL },
-    { "OllamaEmbedRequest", WEIR_BODY_OLLAMA_EMBED, NULL },
-    { "OllamaEmbeddingsRequest", WEIR_BODY_OLLAMA_EMBEDDINGS, NULL },
+    { "ChatRequest", .body = WEIR_BODY_CHAT },
+    { "CompletionRequest", .body = WEIR_BODY_COMPLETION, .rule = "CompletionLength" },
+    { "ResponsesRequest", .body = WEIR_BODY_RESPONSES },
+    { "MessagesRequest", .body = WEIR_BODY_MESSAGES },
+    { "CountRequest", .body = WEIR_BODY_MESSAGES, .optional = "max_tokens" },
+    { "EmbeddingsRequest", .body = WEIR_BODY_EMBEDDINGS },
+    { "RerankRequest", .body = WEIR_BODY_RERANK },
+    { "TokenizeRequest", .body = WEIR_BODY_TOKENIZE },
+    { "DetokenizeRequest", .body = WEIR_BODY_DETOKENIZE },
+    { "SaveRequest", .body = WEIR_BODY_SESSION_SAVE },
+    { "RestoreRequest", .body = WEIR_BODY_SESSION_RESTORE },
+    { "StateRequest", .body = WEIR_BODY_STATE },
+    { "QueryRequest", .body = WEIR_BODY_STATE_QUERY },
+    { "MergeRequest", .body = WEIR_BODY_STATE_MERGE },
+    { "LlamaRequest", .body = WEIR_BODY_LLAMA },
+    { "InfillRequest", .body = WEIR_BODY_INFILL },
+    { "SlotRequest", .body = WEIR_BODY_SLOT },
+    { "OllamaChatRequest", .body = WEIR_BODY_OLLAMA_CHAT },
+    { "OllamaGenerateRequest", .body = WEIR_BODY_OLLAMA_GENERATE },
+    { "OllamaShowRequest", .body = WEIR_BODY_OLLAMA_SHOW },
+    { "OllamaEmbedRequest", .body = WEIR_BODY_OLLAMA_EMBED },
+    { "OllamaEmbeddingsRequest", .body = WEIR_BODY_OLLAMA_EMBEDDINGS },
 };
 enum { N_REQUESTS = sizeof requests / sizeof requests[0] };
 
@@ -87,11 +88,11 @@ static void put_limit(weir_json_out *json, const char *key, double limit)
         weir_json_put_number(json, key, limit);
 }
 
-static void write_range(weir_json_out *json, const weir_field_row *row)
+static void write_range(weir_json_out *json, const weir_field_row *row, bool has_keys)
 {
+    const double least = has_keys && row->raised_by_keys ? 0 : row->least;
     if (!weir_field_has_range(row)) return;
-    if (isfinite(row->least))
-        put_limit(json, row->above ? "exclusiveMinimum" : "minimum", row->least);
+    if (isfinite(least)) put_limit(json, row->above ? "exclusiveMinimum" : "minimum", least);
     if (row->most < WEIR_FIELD_LARGE) put_limit(json, "maximum", row->most);
 }
 
@@ -107,23 +108,33 @@ static void write_form(weir_json_out *json, const weir_field_row *row, bool is_n
     weir_json_close(json, ']');
 }
 
-static void write_values(weir_json_out *json, const weir_field_row *row, bool is_needed)
+/* maxLength counts characters, which are no more than bytes. */
+static void write_length(weir_json_out *json, const weir_field_row *row)
+{
+    if (row->most == 0) return;
+    put_limit(json, "maxLength", row->most);
+    put_limit(json, "x-weir-max-bytes", row->most);
+}
+
+static void write_values(
+    weir_json_out *json, const weir_field_row *row, bool is_needed, bool has_keys
+)
 {
     switch (row->type) {
     case WEIR_FIELD_ANY: break;
     case WEIR_FIELD_STRING:
         write_type(json, "string", is_needed);
-        if (row->most > 0) put_limit(json, "maxLength", row->most);
+        write_length(json, row);
         break;
     case WEIR_FIELD_OBJECT: write_type(json, "object", is_needed); break;
     case WEIR_FIELD_BOOL: write_type(json, "boolean", is_needed); break;
     case WEIR_FIELD_INTEGER:
         write_type(json, "integer", is_needed);
-        write_range(json, row);
+        write_range(json, row, has_keys);
         break;
     case WEIR_FIELD_NUMBER:
         write_type(json, "number", is_needed);
-        write_range(json, row);
+        write_range(json, row, has_keys);
         break;
     case WEIR_FIELD_FORM: write_form(json, row, is_needed); break;
     }
@@ -161,7 +172,7 @@ static const char *description_of(const weir_field_row *row, unsigned body)
 }
 
 static void write_field(
-    weir_json_out *json, const weir_field_row *row, unsigned body, bool is_needed
+    weir_json_out *json, const weir_field_row *row, unsigned body, bool is_needed, bool has_keys
 )
 {
     open_member(json, row->key, '{');
@@ -170,7 +181,7 @@ static void write_field(
     if (row->use == WEIR_FIELD_UNSUPPORTED)
         write_off(json, row);
     else
-        write_values(json, row, is_needed);
+        write_values(json, row, is_needed, has_keys);
     write_default(json, row);
     weir_json_close(json, '}');
 }
@@ -199,7 +210,15 @@ static void write_others(weir_json_out *json, size_t index)
     weir_json_close(json, '}');
 }
 
-static void write_request(weir_json_out *json, size_t index)
+static void write_rule(weir_json_out *json, const char *name)
+{
+    if (name == NULL) return;
+    open_member(json, "allOf", '[');
+    write_ref(json, name);
+    weir_json_close(json, ']');
+}
+
+static void write_request(weir_json_out *json, size_t index, bool has_keys)
 {
     size_t n_rows;
     const weir_field_row *const rows = weir_field_rows(&n_rows);
@@ -212,17 +231,18 @@ static void write_request(weir_json_out *json, size_t index)
     open_member(json, "properties", '{');
     for (size_t i = 0; i < n_rows; i++)
         if (rows[i].bodies & requests[index].body)
-            write_field(json, &rows[i], requests[index].body, is_needed(&rows[i], index));
+            write_field(json, &rows[i], requests[index].body, is_needed(&rows[i], index), has_keys);
     weir_json_close(json, '}');
     write_others(json, index);
+    write_rule(json, requests[index].rule);
     weir_json_close(json, '}');
 }
 
-static void write_components(weir_json_out *json)
+static void write_components(weir_json_out *json, bool has_keys)
 {
     open_member(json, "components", '{');
     open_member(json, "schemas", '{');
-    for (size_t i = 0; i < N_REQUESTS; i++) write_request(json, i);
+    for (size_t i = 0; i < N_REQUESTS; i++) write_request(json, i, has_keys);
     size_t begin = 0, end = sizeof forms;
     while (forms[begin] != '{') begin++;
     while (forms[end - 1] != '}') end--;
@@ -374,7 +394,7 @@ static void write_security(weir_json_out *json)
     weir_json_close(json, ']');
 }
 
-weir_status weir_openapi_write(weir_buffer *out, const char *version)
+weir_status weir_openapi_write(weir_buffer *out, const char *version, bool has_keys)
 {
     weir_json_out json = { .buffer = out };
     size_t n_routes;
@@ -387,14 +407,15 @@ weir_status weir_openapi_write(weir_buffer *out, const char *version)
     weir_json_put_string(
         &json, "description",
         "Fields that are not listed are ignored, and named in the header x-weir-warning. Keys are "
-        "needed if the server has any. x-weir-default is a key of the server's configuration."
+        "needed if the server has any. x-weir-default is a key of the server's configuration; "
+        "x-weir-max-bytes is the most bytes of a string in UTF-8."
     );
     weir_json_close(&json, '}');
     write_security(&json);
     open_member(&json, "paths", '{');
     for (size_t i = 0; i < n_routes; i++) write_path(&json, routes, n_routes, i);
     weir_json_close(&json, '}');
-    write_components(&json);
+    write_components(&json, has_keys);
     weir_json_close(&json, '}');
     return json.status;
 }

@@ -74,6 +74,7 @@ typedef struct weir_field_row {
      * `least` is not included. Of strings `most` bytes; 0: no limit. */
     double least, most;
     bool above;
+    bool raised_by_keys; /* with API keys `least` is 0, which the reader checks */
     const char
         *initial; /* JSON of its default, or '$' and a key of the configuration; NULL: none */
     unsigned needed; /* bodies that must have it */

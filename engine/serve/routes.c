@@ -128,7 +128,8 @@ static void run_openapi(weir_exchange *x)
 {
     weir_buffer text = { 0 };
     const char *const version = x->server->options.version;
-    const weir_status status = weir_openapi_write(&text, version != NULL ? version : "0");
+    const weir_status status =
+        weir_openapi_write(&text, version != NULL ? version : "0", x->server->access.n_keys > 0);
     weir_reply_result(x, &text, status);
 }
 

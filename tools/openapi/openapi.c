@@ -8,7 +8,7 @@
 int main(void)
 {
     weir_buffer text = { 0 };
-    const weir_status status = weir_openapi_write(&text, "0");
+    const weir_status status = weir_openapi_write(&text, "0", false);
     if (status != WEIR_OK) {
         (void)fprintf(stderr, "openapi: %s\n", weir_status_text(status));
         return 1;

@@ -44,10 +44,10 @@ const std::map<std::string, unsigned> bodies = {
     { "OllamaEmbeddingsRequest", WEIR_BODY_OLLAMA_EMBEDDINGS },
 };
 
-Json document()
+Json document(bool has_keys = false)
 {
     weir_buffer text = {};
-    EXPECT_EQ(WEIR_OK, weir_openapi_write(&text, "1.2"));
+    EXPECT_EQ(WEIR_OK, weir_openapi_write(&text, "1.2", has_keys));
     json_error_t error;
     Json root(json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, &error));
     EXPECT_NE(nullptr, root) << error.text << " at " << error.position;
@@ -118,13 +118,13 @@ TEST(OpenApi, EverySchemaIsThereAndUsed)
     EXPECT_EQ(keys_of(schemas(root)), used);
 }
 
-/* A number of the field, by itself, is read or refused as its schema says. */
-void try_number(const char *key, unsigned body, const json_t *number, bool is_good)
+/* A value of the field, by itself, is read or refused as its schema says. */
+void try_value(const char *key, unsigned body, const json_t *value, bool is_good)
 {
     Json root(json_object());
     weir_unknown_fields unknown = {};
     weir_api_error error = {};
-    json_object_set(root.get(), key, (json_t *)number);
+    json_object_set(root.get(), key, (json_t *)value);
     const weir_status status = weir_fields_check(root.get(), (weir_body)body, &unknown, &error);
     EXPECT_EQ(is_good, status == WEIR_OK) << key << ": " << error.message;
     EXPECT_EQ(0u, unknown.count) << key;
@@ -145,8 +145,8 @@ void try_limit(const char *key, unsigned body, const json_t *schema, const char 
     const Json outside(
         is_integer ? json_integer((json_int_t)number + beyond) : json_real(number + 1e-6 * beyond)
     );
-    try_number(key, body, on.get(), !is_open);
-    try_number(key, body, outside.get(), false);
+    try_value(key, body, on.get(), !is_open);
+    try_value(key, body, outside.get(), false);
 }
 
 TEST(OpenApi, RangesAndTypesAreThoseThatAreChecked)
@@ -166,7 +166,7 @@ TEST(OpenApi, RangesAndTypesAreThoseThatAreChecked)
             n_ranges += json_object_get(schema, "maximum") != nullptr;
             if (json_object_get(schema, "type") == nullptr) continue;
             const Json list(json_array());
-            try_number(key, body, list.get(), false); /* of no field with a `type` */
+            try_value(key, body, list.get(), false); /* of no field with a `type` */
         }
     }
     EXPECT_GT(n_ranges, 50);
@@ -224,6 +224,84 @@ TEST(OpenApi, EveryFieldSaysWhatItMeansInOneLine)
     }
 }
 
+/* Whether the code reads a completion with these members. */
+bool is_completion(const std::string &members, bool has_keys)
+{
+    const std::string body = R"({"prompt":"a",)" + members + "}";
+    weir_request_limits limits = {};
+    weir_openai_request request = {};
+    weir_api_error error = {};
+    limits.model_name = "m";
+    limits.n_slots = 4;
+    limits.sampling.top_p = 1;
+    limits.has_keys = has_keys;
+    const weir_status status =
+        weir_openai_request_read(&request, false, body.c_str(), body.size(), &limits, &error);
+    weir_openai_request_free(&request);
+    return status == WEIR_OK;
+}
+
+TEST(OpenApi, KeysRaiseTheLeastPriority)
+{
+    for (const bool has_keys : { false, true }) {
+        const Json root = document(has_keys);
+        const json_t *const minimum =
+            at(schemas(root), { "CompletionRequest", "properties", "priority", "minimum" });
+        const json_int_t least = json_integer_value(minimum);
+        EXPECT_EQ(has_keys ? 0 : -1000, least);
+        for (const json_int_t i : { least, least - 1 })
+            EXPECT_EQ(i >= least, is_completion("\"priority\":" + std::to_string(i), has_keys))
+                << i;
+    }
+}
+
+TEST(OpenApi, ACompletionHasNoTokensOnlyWithEcho)
+{
+    const Json root = document();
+    const json_t *const body = json_object_get(schemas(root), "CompletionRequest");
+    const json_t *const rule = json_array_get(json_object_get(body, "allOf"), 0);
+    EXPECT_STREQ(
+        "#/components/schemas/CompletionLength", json_string_value(json_object_get(rule, "$ref"))
+    );
+    const json_t *const length = json_object_get(schemas(root), "CompletionLength");
+    EXPECT_TRUE(json_is_true(at(length, { "if", "properties", "echo", "const" })));
+    const json_t *const least =
+        at(length, { "else", "properties", "max_tokens", "exclusiveMinimum" });
+    ASSERT_TRUE(json_is_integer(least));
+    const std::string none = "\"max_tokens\":" + std::to_string(json_integer_value(least));
+    EXPECT_TRUE(is_completion(none + ",\"echo\":true", false));
+    EXPECT_TRUE(is_completion("\"max_tokens\":1", false));
+    for (const char *const more : { "", ",\"echo\":false", ",\"echo\":null" })
+        EXPECT_FALSE(is_completion(none + more, false)) << more;
+}
+
+/* Strings of characters of two bytes: half as many as the document's maxLength. */
+TEST(OpenApi, LengthsAreInBytes)
+{
+    const Json root = document();
+    int n_limits = 0;
+    for (const auto &[name, body] : bodies) {
+        const char *key;
+        json_t *schema;
+        json_object_foreach(
+            (json_t *)at(schemas(root), { name.c_str(), "properties" }), key, schema
+        )
+        {
+            const json_t *const most = json_object_get(schema, "x-weir-max-bytes");
+            const json_t *const length = json_object_get(schema, "maxLength");
+            EXPECT_EQ(json_integer_value(length), json_integer_value(most)) << key;
+            std::string text;
+            for (json_int_t i = 0; i < json_integer_value(most); i += 2) text += "\u00e9";
+            if (text.empty()) continue;
+            const Json fits(json_string(text.c_str())), longer(json_string((text + "a").c_str()));
+            try_value(key, body, fits.get(), true);
+            try_value(key, body, longer.get(), false);
+            n_limits++;
+        }
+    }
+    EXPECT_GT(n_limits, 5);
+}
+
 /* Where the document allows no other members, the code takes none. */
 TEST(OpenApi, OtherMembersAreRefusedWhereItSaysSo)
 {
@@ -257,7 +335,7 @@ TEST(OpenApi, OtherMembersAreRefusedWhereItSaysSo)
         const std::regex closed(*keys_of(patterns).begin());
         EXPECT_TRUE(std::regex_search("kv_nonsense", closed));
         const Json one(json_integer(1));
-        try_number("kv_nonsense", body, one.get(), false);
+        try_value("kv_nonsense", body, one.get(), false);
         for (const std::string &field : keys_of(at(schemas(root), { name.c_str(), "properties" })))
             EXPECT_FALSE(std::regex_search(field, closed)) << field;
     }
