@@ -1,17 +1,12 @@
 /* engine/schedule/kv_map.h - which rows and pages each layer and KV head of the running sequences
  * holds, and where they are. Layers are those that keep rows of the whole sequence. */
 #pragma once
+#include "engine/kv/pool/pool_pages.h"
 #include "engine/schedule/service.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct weir_kv_map_head {
-    int32_t rows; /* those that attention reads */
-    /* Of `pages`: in a lower tier; in memory, and held by other sequences or the cache, too. */
-    int32_t pages, cold, shared;
-} weir_kv_map_head;
 
 typedef struct weir_kv_map_sequence {
     int64_t job, kv_bytes;
@@ -24,7 +19,8 @@ typedef struct weir_kv_map {
     int32_t most, n;
     bool is_cut; /* there are more sequences, or more pages than are looked at */
     weir_kv_map_sequence *sequences; /* [most] */
-    weir_kv_map_head *heads; /* [most, weir_service_kv_heads] */
+    int32_t *rows; /* [most, weir_service_kv_heads]: those that attention reads */
+    weir_kv_page_counts *pages; /* [most, weir_service_kv_heads] */
 } weir_kv_map;
 
 /* KV heads of all layers. */

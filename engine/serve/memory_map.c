@@ -8,7 +8,9 @@
 enum { MOST_SEQUENCES = 8, MOST_HEADS = 8192 };
 
 /* One array for each of these, with a number for each KV head. */
-static void write_layer(weir_json_out *json, const weir_kv_map_head *heads, int64_t n)
+static void write_layer(
+    weir_json_out *json, const int32_t *rows, const weir_kv_page_counts *pages, int64_t n
+)
 {
     static const char *const keys[] = { "rows", "pages", "cold", "shared" };
     weir_json_open(json, '{');
@@ -16,8 +18,7 @@ static void write_layer(weir_json_out *json, const weir_kv_map_head *heads, int6
         weir_json_key(json, keys[k]);
         weir_json_open(json, '[');
         for (int64_t h = 0; h < n; h++) {
-            const int32_t values[] = { heads[h].rows, heads[h].pages, heads[h].cold,
-                                       heads[h].shared };
+            const int32_t values[] = { rows[h], pages[h].pages, pages[h].cold, pages[h].shared };
             weir_json_integer(json, values[k]);
         }
         weir_json_close(json, ']');
@@ -25,34 +26,37 @@ static void write_layer(weir_json_out *json, const weir_kv_map_head *heads, int6
     weir_json_close(json, '}');
 }
 
+/* Of the sequence at index i of the map. */
 static void write_layers(
-    weir_json_out *json, const weir_service *service, const weir_kv_map_head *heads
+    weir_json_out *json, const weir_service *service, const weir_kv_map *map, int32_t i
 )
 {
     const int64_t n_heads = weir_service_kv_heads(service);
+    const int32_t *const rows = map->rows + i * n_heads;
+    const weir_kv_page_counts *const pages = map->pages + i * n_heads;
     weir_json_key(json, "layers");
     weir_json_open(json, '[');
     for (int64_t first = 0, end; first < n_heads; first = end) {
         const int64_t layer = weir_service_kv_layer(service, first);
         end = first + 1;
         while (end < n_heads && weir_service_kv_layer(service, end) == layer) end++;
-        write_layer(json, heads + first, end - first);
+        write_layer(json, rows + first, pages + first, end - first);
     }
     weir_json_close(json, ']');
 }
 
 static void write_sequence(
-    weir_json_out *json, const weir_service *service, const weir_kv_map_sequence *sequence,
-    const weir_kv_map_head *heads
+    weir_json_out *json, const weir_service *service, const weir_kv_map *map, int32_t i
 )
 {
+    const weir_kv_map_sequence *const sequence = &map->sequences[i];
     weir_json_open(json, '{');
     weir_json_put_integer(json, "id", sequence->job);
     weir_json_put_integer(json, "choice", sequence->choice);
     weir_json_put_integer(json, "tokens", sequence->tokens);
     weir_json_put_integer(json, "kv_bytes", sequence->kv_bytes);
     if (sequence->kv_policy != NULL) weir_json_put_string(json, "policy", sequence->kv_policy);
-    write_layers(json, service, heads);
+    write_layers(json, service, map, i);
     weir_json_close(json, '}');
 }
 
@@ -67,10 +71,7 @@ static void reply(weir_exchange *x, const weir_kv_map *map)
     weir_json_put_bool(&json, "cut", map->is_cut);
     weir_json_key(&json, "sequences");
     weir_json_open(&json, '[');
-    for (int32_t i = 0; i < map->n; i++)
-        write_sequence(
-            &json, service, &map->sequences[i], map->heads + i * weir_service_kv_heads(service)
-        );
+    for (int32_t i = 0; i < map->n; i++) write_sequence(&json, service, map, i);
     weir_json_close(&json, ']');
     weir_json_close(&json, '}');
     weir_reply_result(x, &text, json.status);
@@ -84,13 +85,15 @@ void weir_memory_map_get(weir_exchange *x)
                   most = weir_max(1, weir_min(fit, MOST_SEQUENCES));
     weir_kv_map map = { .most = (int32_t)most };
     map.sequences = weir_memory_take_zero((size_t)most, sizeof *map.sequences);
-    map.heads = weir_memory_take_zero((size_t)(most * (n_heads + 1)), sizeof *map.heads);
-    if (map.sequences != NULL && map.heads != NULL) {
+    map.rows = weir_memory_take_zero((size_t)(most * (n_heads + 1)), sizeof *map.rows);
+    map.pages = weir_memory_take_zero((size_t)(most * (n_heads + 1)), sizeof *map.pages);
+    if (map.sequences != NULL && map.rows != NULL && map.pages != NULL) {
         weir_service_kv_map(service, &map);
         reply(x, &map);
     } else {
         weir_reply_status(x, WEIR_ENOMEM);
     }
     weir_memory_give(map.sequences);
-    weir_memory_give(map.heads);
+    weir_memory_give(map.rows);
+    weir_memory_give(map.pages);
 }

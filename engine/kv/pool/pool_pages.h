@@ -1,4 +1,5 @@
-/* engine/kv/pool/pool_pages.h - how many pages the pool has, and where they may be. */
+/* engine/kv/pool/pool_pages.h - how many pages the pool has, and a head of a table, and
+ * where they are. */
 #pragma once
 #include <stdint.h>
 
@@ -8,3 +9,9 @@ typedef struct weir_kv_pool_pages {
      * addition to those on disk; and those for sinks. Whole blocks. */
     int64_t n_disk, n_host, n_sinks;
 } weir_kv_pool_pages;
+
+/* Of a head in a table (tiers/page_counts.h). */
+typedef struct weir_kv_page_counts {
+    /* Of `pages`: in the lower tier; in memory, and held by others, too. */
+    int32_t pages, cold, shared;
+} weir_kv_page_counts;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/kv/pool/table_snapshot.h"
+#include "engine/kv/tiers/page_counts.h"
 #include "tests/every_nth.h"
 #include "tests/unit/kv/evict_model.h"
 
@@ -276,6 +277,39 @@ TEST_F(EvictOnce, UnsharesOnlyWhatItWritesInto)
     expect_rows(t);
     expect_rows(holder);
     expect_sound({ &t, &holder });
+    close(&t);
+    close(&holder);
+}
+
+/* What another table that was pruned shares with this one differs by head. */
+TEST_F(EvictOnce, PagesAreCountedByHead)
+{
+    Sequence t = sequence(), holder = sequence();
+    weir_kv_page_counts counts[4] = {};
+    const auto shared = [&] {
+        std::vector<int32_t> list;
+        for (const weir_kv_page_counts &one : counts) {
+            EXPECT_EQ(one.pages, 4);
+            EXPECT_EQ(one.cold, 0);
+            list.push_back(one.shared);
+        }
+        return list;
+    };
+    ASSERT_TRUE(append(&t, 200));
+    EXPECT_EQ(weir_kv_count_pages(counts, &t.table, store_, 4), 4) << "one page of each block";
+    EXPECT_EQ(shared(), (std::vector<int32_t>{ 0, 0, 0, 0 }));
+    EXPECT_EQ(weir_kv_share(&holder.table, &t.table, store_), WEIR_OK);
+    holder.heads = t.heads;
+    EXPECT_EQ(weir_kv_count_pages(counts, &t.table, store_, 4), 4);
+    EXPECT_EQ(shared(), (std::vector<int32_t>{ 4, 4, 4, 4 }));
+    evict(&holder, { 0, 1 }, { range(0, 64), range(0, 128), {}, range(0, 192) });
+    const int64_t looks = weir_kv_count_pages(counts, &t.table, store_, 3);
+    EXPECT_GT(looks, 4);
+    EXPECT_EQ(shared(), (std::vector<int32_t>{ 4, 4, 4, 4 })) << "too many to look at";
+    EXPECT_EQ(weir_kv_count_pages(counts, &t.table, store_, looks), looks);
+    EXPECT_EQ(shared(), (std::vector<int32_t>{ 1, 2, 0, 3 }));
+    EXPECT_EQ(weir_kv_count_pages(counts, &holder.table, store_, 64), 4 * holder.table.n_pages);
+    for (int h = 0; h < 4; h++) EXPECT_EQ(counts[h].shared, counts[h].pages) << h;
     close(&t);
     close(&holder);
 }
