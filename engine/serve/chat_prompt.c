@@ -213,6 +213,46 @@ bool weir_chat_takes_after_user(const weir_server *server, const char *role)
     return takes;
 }
 
+/* ---- a query and a document ------------------------------------------------------------------ */
+
+json_t *weir_chat_pair(const char *prompt, const json_t *query, const json_t *document)
+{
+    json_t *const messages = json_pack(
+        "[{s:s, s:O}, {s:s, s:O}]", "role", "query", "content", query, "role", "document",
+        "content", document
+    );
+    if (messages == NULL || prompt[0] == '\0') return messages;
+    json_t *const system = json_pack("{s:s, s:s}", "role", "system", "content", prompt);
+    if (json_array_insert_new(messages, 0, system) == 0) return messages;
+    json_decref(messages);
+    return NULL;
+}
+
+static bool holds(const weir_buffer *text, const char *word)
+{
+    return text->data != NULL && memmem(text->data, text->size, word, strlen(word)) != NULL;
+}
+
+weir_status weir_chat_check_pairs(bool *are_lost, const weir_server *server, const char *prompt)
+{
+    static const char question[] = "reminder", found[] = "quotation";
+    const weir_openai_request request = { .add_generation_prompt = true };
+    weir_chat_output output = { 0 };
+    weir_api_error refused;
+    json_t *const query = json_string(question), *const document = json_string(found);
+    json_t *const messages =
+        query != NULL && document != NULL ? weir_chat_pair(prompt, query, document) : NULL;
+    const weir_status status =
+        messages == NULL ? WEIR_ENOMEM
+                         : render(&output, server, &request, (texts){ messages, NULL }, &refused);
+    *are_lost = status == WEIR_OK && !(holds(&output.text, question) && holds(&output.text, found));
+    weir_chat_output_free(&output);
+    json_decref(messages);
+    json_decref(query);
+    json_decref(document);
+    return status == WEIR_ENOMEM ? status : WEIR_OK;
+}
+
 /* ---- prompts --------------------------------------------------------------------------------- */
 
 weir_status weir_text_encode(

@@ -385,6 +385,14 @@ WEIR_MUST_CHECK weir_status weir_text_encode(
 bool weir_chat_reads_effort(const weir_server *server);
 /* True if the chat template takes a message of this role after one of the user. */
 bool weir_chat_takes_after_user(const weir_server *server, const char *role);
+/* Messages of the roles that sentence-transformers gives a query and a document; prompt: a system
+ * message before them, "": none. NULL: no memory. The caller owns it. */
+json_t *weir_chat_pair(const char *prompt, const json_t *query, const json_t *document);
+/* *are_lost: the chat template leaves these messages out, as most do with roles that they do not
+ * know: all documents would have the same score. Not for one that refuses them, which a request
+ * reports. errors : ENOMEM */
+WEIR_MUST_CHECK weir_status
+weir_chat_check_pairs(bool *are_lost, const weir_server *server, const char *prompt);
 /* Makes ids and text of a chat prompt. Fills the error on failure. */
 WEIR_MUST_CHECK weir_status weir_chat_prompt(
     weir_ids *ids, const weir_server *server, const weir_openai_request *request, weir_buffer *text,
@@ -408,6 +416,7 @@ struct weir_server {
     weir_workers workers;
     const weir_chat_format *format; /* of tool calls, as the chat template prints them */
     bool reasons; /* the vocabulary contains a tag of reasoning */
+    bool loses_pairs; /* of a model that ranks: weir_chat_check_pairs */
     weir_ledger_tracker grammars_tracker; /* of `grammars`, and of those that jobs hold */
     weir_grammars *grammars;
     struct weir_llama_slots *slots; /* the last texts of requests with id_slot */

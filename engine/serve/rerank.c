@@ -2,7 +2,6 @@
  * each of them (weir_ranking); with other models, by the cosine of the angle between their
  * embedding and that of the query. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/base/memory.h"
 #include "engine/serve/embed_api.h"
@@ -133,64 +132,16 @@ static weir_status ask_model(weir_generation *g, weir_api_error *error)
     return WEIR_OK;
 }
 
-/* By the chat template, which takes the roles that sentence-transformers gives them. */
-static weir_status render_pair(
-    weir_generation *g, weir_ids *ids, weir_buffer *text, const json_t *query,
-    const json_t *document, weir_api_error *error
-)
-{
-    const char *const prompt = ranking_of(g)->prompt;
-    weir_openai_request chat = { .chat = true, .add_generation_prompt = true };
-    chat.messages = json_pack(
-        "[{s:s, s:O}, {s:s, s:O}]", "role", "query", "content", query, "role", "document",
-        "content", document
-    );
-    int failed = chat.messages == NULL;
-    if (!failed && prompt[0] != '\0')
-        failed = json_array_insert_new(
-            chat.messages, 0, json_pack("{s:s, s:s}", "role", "system", "content", prompt)
-        );
-    const weir_status status = failed
-                                   ? weir_api_no_memory(error)
-                                   : weir_chat_prompt(ids, g->exchange->server, &chat, text, error);
-    json_decref(chat.messages);
-    return status;
-}
-
-static bool holds(const weir_buffer *text, const char *word)
-{
-    return text->data != NULL && memmem(text->data, text->size, word, strlen(word)) != NULL;
-}
-
-/* Most templates leave out messages of roles that they do not know: all documents would have the
- * same score. */
-static weir_status check_template(weir_generation *g, weir_api_error *error)
-{
-    static const char question[] = "reminder", found[] = "quotation";
-    json_t *const query = json_string(question), *const document = json_string(found);
-    weir_ids ids = { 0 };
-    weir_buffer text = { 0 };
-    weir_status status = query != NULL && document != NULL
-                             ? render_pair(g, &ids, &text, query, document, error)
-                             : weir_api_no_memory(error);
-    if (status == WEIR_OK && !(holds(&text, question) && holds(&text, found)))
-        status = weir_api_fail(
-            error, 400, "chat_unsupported", "documents",
-            "this model's chat template leaves out messages of the roles query and document, by "
-            "which it would rank"
-        );
-    weir_buffer_free(&text);
-    weir_ids_free(&ids);
-    json_decref(query);
-    json_decref(document);
-    return status;
-}
-
 static weir_status read_body(weir_generation *g, const char *text, size_t n, weir_api_error *error)
 {
     WEIR_TRY(weir_embed_read(g, text, n, WEIR_BODY_RERANK, error));
     if (!ranking_of(g)->is_used) return WEIR_OK;
-    WEIR_TRY(check_template(g, error));
+    if (g->exchange->server->loses_pairs)
+        return weir_api_fail(
+            error, 400, "chat_unsupported", "documents",
+            "this model's chat template leaves out messages of the roles query and document, by "
+            "which it would rank"
+        );
     return ask_model(g, error);
 }
 
@@ -199,9 +150,14 @@ static weir_status encode_pair(
 )
 {
     const weir_embed *const embed = g->api_data;
+    weir_openai_request chat = { .chat = true, .add_generation_prompt = true };
     weir_buffer text = { 0 };
+    chat.messages =
+        weir_chat_pair(ranking_of(g)->prompt, json_array_get(embed->texts, 0), document);
     const weir_status status =
-        render_pair(g, ids, &text, json_array_get(embed->texts, 0), document, error);
+        chat.messages == NULL ? weir_api_no_memory(error)
+                              : weir_chat_prompt(ids, g->exchange->server, &chat, &text, error);
+    json_decref(chat.messages);
     weir_buffer_free(&text);
     return status;
 }

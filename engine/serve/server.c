@@ -42,15 +42,18 @@ static bool has_reasoning_tag(const weir_tokenizer *tokenizer)
 }
 
 /* Templates without tools get them as text, which asks for calls in the form of Hermes. */
-static weir_status find_format(weir_server *server, weir_error *error)
+static weir_status examine_chat(weir_server *server, weir_error *error)
 {
     const weir_server_options *const options = &server->options;
+    const weir_ranking *const ranking = &weir_service_facts_of(options->service)->ranking;
     weir_status status = WEIR_OK;
     if (options->chat != NULL)
         status = weir_chat_format_detect(
             &server->format, options->chat, weir_tokenizer_bos_text(options->tokenizer),
             weir_tokenizer_eos_text(options->tokenizer)
         );
+    if (options->chat != NULL && ranking->is_used && status == WEIR_OK)
+        status = weir_chat_check_pairs(&server->loses_pairs, server, ranking->prompt);
     if (server->format == NULL) server->format = weir_chat_format_find("hermes");
     return status == WEIR_OK ? WEIR_OK
                              : weir_error_set(error, status, "no memory for the chat template");
@@ -87,7 +90,7 @@ weir_status weir_server_open(
                                             .max_tokens = options->max_tokens,
                                             .truncate_middle = options->truncate_middle };
     server->reasons = has_reasoning_tag(options->tokenizer);
-    weir_status status = find_format(server, error);
+    weir_status status = examine_chat(server, error);
     for (size_t i = 0; i < options->n_keys && status == WEIR_OK; i++)
         status =
             weir_access_add(&server->access, options->keys[i], strlen(options->keys[i]), error);

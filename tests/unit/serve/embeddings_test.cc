@@ -402,6 +402,23 @@ TEST_F(Rankers, ATemplateThatLeavesTheTextsOutIsRefused)
     EXPECT_TRUE(is_refused("/v1/rerank", R"({"query":"a","documents":["b"]})", "documents"));
 }
 
+/* Whether it takes pairs is found out once, by other texts than those of requests; one that refuses
+ * them refuses requests. */
+TEST_F(Rankers, TheTemplateIsTriedWhenTheServerOpens)
+{
+    const std::string all = "{% for m in messages %}{{ m.role }} {{ m.content }}{% endfor %}x";
+    const auto unless = [&](const std::string &test) {
+        return "{% if " + test + " %}{{ raise_exception('not so') }}{% endif %}" + all;
+    };
+    const std::string ranks = R"({"query":"a","documents":["b"]})";
+    open_ranker(tokens_, "{}", unless("messages[0].content | length > 1").c_str());
+    json_t *const reply = ask_json("POST", "/v1/rerank", ranks);
+    EXPECT_EQ(1u, json_array_size(json_object_get(reply, "results")));
+    json_decref(reply);
+    open_ranker(tokens_, "{}", unless("messages[0].role == 'query'").c_str());
+    EXPECT_TRUE(is_refused("/v1/rerank", ranks, "documents"));
+}
+
 TEST_F(Rankers, ControlTokensInTextsStayText)
 {
     open_ranker(tokens_, "{}");
