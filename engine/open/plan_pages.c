@@ -1,6 +1,7 @@
 /* engine/open/plan_pages.c - plans KV pages, cached prefixes and snapshots in the memory that the
  * other parts leave. */
 #include "engine/kv/prefix/pruned_cache.h"
+#include "engine/kv/tiers/lower_tier.h"
 #include "engine/open/plan_internal.h"
 #include "engine/schedule/tiers.h"
 
@@ -342,6 +343,7 @@ static int64_t plan_blocks(
     plan->facts.kv_pages.n_disk = on_disk * per_block;
     plan->kv_disk = (size_t)on_disk * block;
     plan->facts.kv_pages.n_host = on_host * per_block;
+    plan->facts.kv_page_alignment = cold > 0 ? WEIR_LOWER_TIER_ALIGNMENT : 0;
     plan->disk_is_limited = on_disk < spec->pages.n_disk / per_block;
     plan->facts.kv_pages.n_sinks = sinks * per_block;
     plan->facts.kv_pages.n = (f.blocks + sinks + cold) * per_block;

@@ -64,6 +64,7 @@ typedef struct weir_engine_facts {
     char wide_format[32];
     bool kv_is_lossy; /* some layer has a format of less than 16 bits */
     int64_t kv_page_bytes; /* of the largest page of any layer */
+    int64_t kv_page_alignment; /* divides the sizes of pages; 0: nothing does, no lower tier */
     /* Bytes of a token over all layers and heads: past the sinks, and in the sinks. */
     int64_t kv_bytes_per_token, kv_bytes_per_sink;
     /* Bytes per sequence for rows of an unsealed page; 0 in most formats. */

@@ -4,14 +4,14 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/kv_out.h"
 #include "kernels/abi/kv_layout.h"
+#include "kernels/abi/minmax.h"
 
 /* Layers of one geometry that keep all rows. */
 typedef struct group {
     int64_t n_layers, n_heads, key_dim, value_dim; /* value_dim: as stored */
 } group;
 
-/* Pages that can go to a lower tier have sizes that this divides (engine/kv/tiers/lower_tier.h). */
-enum { GROUPS = 2, COLD_ALIGNMENT = 4096 };
+enum { GROUPS = 2 };
 
 static void find_groups(group out[GROUPS], const weir_engine_facts *facts)
 {
@@ -73,8 +73,7 @@ void weir_memory_plan_get(weir_exchange *x)
     weir_service_stats_of(x->server->options.service, &stats);
     group groups[GROUPS];
     find_groups(groups, facts);
-    const bool has_cold = facts->kv_pages.n_disk + facts->kv_pages.n_host > 0;
-    const int64_t alignment = has_cold ? COLD_ALIGNMENT : 1;
+    const int64_t alignment = weir_max(1, facts->kv_page_alignment);
     weir_buffer text = { 0 };
     weir_json_out json = { .buffer = &text };
     weir_json_open(&json, '{');

@@ -199,10 +199,10 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
             EXPECT_EQ(moved.bytes_read, 0) << "its window ends before them";
         else
             EXPECT_GT(moved.bytes_read, moved.bytes_out) << "attention did not read from the disk";
-        EXPECT_LE(
-            moved.pages_in_memory, weir_engine_plan_of(engine.get())->facts.kv_pages.n -
-                                       weir_engine_plan_of(engine.get())->facts.kv_pages.n_disk
-        );
+        const weir_engine_facts &facts = weir_engine_plan_of(engine.get())->facts;
+        EXPECT_LE(moved.pages_in_memory, facts.kv_pages.n - facts.kv_pages.n_disk);
+        EXPECT_EQ(facts.kv_page_alignment, 4096);
+        EXPECT_EQ(facts.kv_page_bytes % facts.kv_page_alignment, 0);
     }
     engine.close();
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));

@@ -293,7 +293,7 @@ TEST_F(Server, PlanRoundsPagesThatCanGoToDisk)
         return all;
     };
     EXPECT_FALSE(is_rounded());
-    facts->kv_pages.n_disk = 4;
+    facts->kv_page_alignment = 4096;
     EXPECT_TRUE(is_rounded());
 }
 
