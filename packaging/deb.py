@@ -7,7 +7,6 @@ Depends is computed: the shared libraries that its ELF files need (DT_NEEDED) an
 it, by the packages of this machine that have them (dpkg's *.shlibs). Files below etc/ are
 configuration files. --scripts: a folder with postinst, prerm ...
 """
-import argparse
 import io
 import pathlib
 import re
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 
-from tree import add_tree, files_below, is_elf, member, packed
+from tree import add_tree, files_below, is_elf, main, member, packed
 
 DPKG = pathlib.Path("/var/lib/dpkg/info")
 CONTROL = """\
@@ -114,20 +113,9 @@ def build(root, version, scripts):
                     (b"data.tar.gz", packed(lambda tar: add_tree(tar, root)))])
 
 
-def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--root", type=pathlib.Path, required=True)
-    parser.add_argument("--version", required=True)
-    parser.add_argument("--scripts", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    options = parser.parse_args(arguments)
-    try:
-        options.out.write_bytes(build(options.root, options.version, options.scripts))
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        print(f"deb: {error}", file=sys.stderr)
-        return 1
-    return 0
+def write(options):
+    options.out.write_bytes(build(options.root, options.version, options.scripts))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(__doc__, write, ["scripts"]))

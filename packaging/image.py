@@ -6,7 +6,6 @@
 One layer: the program, its models and configurations, the shared libraries of this machine that it
 needs with their licences, a user, and folders that the user owns. There is no shell in it.
 """
-import argparse
 import hashlib
 import io
 import json
@@ -16,7 +15,7 @@ import shutil
 import subprocess
 import sys
 
-from tree import add_tree, folder, member, tarred, zipped
+from tree import add_tree, folder, main, member, tarred, zipped
 
 USER = 65532
 KEPT = ("etc", "usr/bin", "usr/share/weir", "usr/share/doc")
@@ -118,7 +117,8 @@ def image(layer, version):
             **{"blobs/sha256/" + digest: data for digest, data in sorted(blobs.items())}}
 
 
-def write(root, version, out):
+def write(options):
+    root = options.root
     keep_what_runs(root)
     copy_libraries(root)
     (root / "etc/passwd").write_text(PASSWD)
@@ -131,24 +131,10 @@ def write(root, version, out):
     def fill(tar):
         for name in ("blobs/", "blobs/sha256/"):
             tar.addfile(folder(name))
-        for name, data in image(tarred(fill_layer), version).items():
+        for name, data in image(tarred(fill_layer), options.version).items():
             tar.addfile(member(name, 0o644, len(data)), io.BytesIO(data))
-    out.write_bytes(tarred(fill))
-
-
-def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--root", type=pathlib.Path, required=True)
-    parser.add_argument("--version", required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    options = parser.parse_args(arguments)
-    try:
-        write(options.root, options.version, options.out)
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        print(f"image: {error}", file=sys.stderr)
-        return 1
-    return 0
+    options.out.write_bytes(tarred(fill))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(__doc__, write))

@@ -1,6 +1,11 @@
-"""Folders as archives that depend on names, modes and contents of files only."""
+"""Folders as archives that depend on names, modes and contents of files only, and the programs that
+write them."""
+import argparse
 import gzip
 import io
+import pathlib
+import subprocess
+import sys
 import tarfile
 
 
@@ -60,3 +65,21 @@ def zipped(data):
 
 def packed(write):
     return zipped(tarred(write))
+
+
+def main(text, write, folders=()):
+    """A program that describes itself by `text`, whose first line is its help: write(options) has
+    root, version, out and the optional `folders`. The exit code."""
+    parser = argparse.ArgumentParser(description=text.split("\n")[0])
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--version", required=True)
+    for name in folders:
+        parser.add_argument("--" + name, type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    try:
+        write(options)
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        print(f"{parser.prog.removesuffix('.py')}: {error}", file=sys.stderr)
+        return 1
+    return 0
