@@ -2,6 +2,7 @@
  * stdout. Ctrl-C stops the answer. */
 #include "engine/cli/chat.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,9 @@ static bool on_token(void *user, int32_t token)
     if (weir_detokenizer_token(&c->stream, tokenizer, &c->answer, token, true) != WEIR_OK ||
         c->answer.size == before)
         return true;
-    return fwrite(c->answer.data + before, 1, c->answer.size - before, stdout) ==
-               c->answer.size - before &&
-           fflush(stdout) == 0;
+    const size_t n = c->answer.size - before;
+    if (fwrite(c->answer.data + before, 1, n, stdout) != n || fflush(stdout) != 0) c->lost = errno;
+    return c->lost == 0;
 }
 
 static json_t *message_of(const char *role, const char *text, size_t length)
@@ -91,6 +92,7 @@ static weir_status answer_once(weir_chat *c, weir_error *error)
         status = weir_cli_answer_wait(
             &answer, weir_engine_service(c->engine), &request, on_token, c, &weir_interrupted, error
         );
+        if (c->lost != 0) status = weir_stdout_lost(c->lost, error);
         if (status == WEIR_OK) status = weir_detokenizer_finish(&c->stream, &c->answer);
         (void)puts(weir_interrupted ? " [stopped]" : "");
     }
@@ -192,6 +194,7 @@ static void converse(weir_chat *c, input *in)
             continue;
         }
         answer_to(c, line + is_slashed, length - is_slashed);
+        if (c->lost != 0) return; /* nobody hears the next one */
     }
     if (in->is_terminal) (void)putchar('\n');
 }
@@ -254,6 +257,7 @@ int weir_chat_run(const weir_config *given, const weir_chat_start *start)
         converse(&c, &in);
     else
         code = weir_fail(status, &error);
+    if (c.lost != 0) code = WEIR_EXIT_FAILED;
     weir_buffer_free(&c.answer);
     json_decref(c.messages);
     weir_engine_close(engine);

@@ -11,6 +11,7 @@ typedef struct weir_chat {
     json_t *messages; /* owned */
     weir_detokenizer stream;
     weir_buffer answer; /* so far */
+    int lost; /* errno of a write of an answer that failed; 0: none did */
     weir_sampling sampling;
     int32_t max_tokens;
     /* Of the next answers. has_policy: not the configuration's. */

@@ -22,6 +22,8 @@ typedef enum weir_exit {
 /* Prints "weir: text" on stderr. Returns the exit code: usage for ECONFIG and EINVAL, memory for
  * EFULL, else failed. */
 int weir_fail(weir_status status, const weir_error *error);
+/* Returns EIO: stdout could not be written, with this errno. */
+weir_status weir_stdout_lost(int why, weir_error *error);
 /* Writes to stdout. Returns the exit code: failed, with a message, if it cannot be written. */
 int weir_print(const weir_buffer *text);
 

@@ -6,8 +6,8 @@ static const weir_command commands[] = {
       .usage = "[options]",
       .run = weir_run_serve,
       .summary = "Serves a model through the OpenAI API.",
-      .details = "Listens on 127.0.0.1:8080 by default. SIGTERM ends it after the running "
-                 "answers.",
+      .details = "Listens on 127.0.0.1:8080 by default. Ctrl-C or SIGTERM ends it after the "
+                 "running answers, a second one at once.",
       .groups = { &weir_group_serve, &weir_group_model, &weir_group_sampling,
                   &weir_group_policy } },
     { .name = "plan",

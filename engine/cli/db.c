@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "engine/base/file.h"
 #include "engine/cli/open.h"
 
 int weir_db_fail(weir_status status, const weir_error *error)
@@ -23,6 +24,10 @@ int weir_db_open_engine(weir_engine **engine, const weir_arguments *arguments)
                 &error, WEIR_EINVAL, "--dir is a path of more than %d bytes", WEIR_CONFIG_TEXT - 1
             ),
             &error
+        );
+    if (weir_file_exists(dir) && !weir_file_is_directory(dir))
+        return weir_fail(
+            weir_error_set(&error, WEIR_EINVAL, "--dir %.300s: is no folder", dir), &error
         );
     config.sessions.autosave = false;
     config.states.dir[0] = '\0';

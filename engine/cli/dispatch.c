@@ -1,5 +1,6 @@
 /* engine/cli/dispatch.c - finds the command for argv, and the files that are installed with the
  * program. */
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,12 +34,30 @@ int weir_fail(weir_status status, const weir_error *error)
     return WEIR_EXIT_FAILED;
 }
 
+weir_status weir_stdout_lost(int why, weir_error *error)
+{
+    return weir_error_set(error, WEIR_EIO, "cannot write to stdout: %s", strerror(why));
+}
+
 int weir_print(const weir_buffer *text)
 {
+    weir_error error = { 0 };
     if (fwrite(text->data, 1, text->size, stdout) == text->size && fflush(stdout) == 0)
         return WEIR_EXIT_OK;
-    (void)fputs("weir: cannot write to stdout\n", stderr);
-    return WEIR_EXIT_FAILED;
+    return weir_fail(weir_stdout_lost(errno, &error), &error);
+}
+
+/* Commands that print as they go leave it to this to notice that stdout lost some of it. */
+static int end_output(int code)
+{
+    weir_error error = { 0 };
+    const bool was_lost = ferror(stdout) != 0;
+    if ((fflush(stdout) == 0 && !was_lost) || code != WEIR_EXIT_OK) return code;
+    return weir_fail(
+        was_lost ? weir_error_set(&error, WEIR_EIO, "cannot write to stdout")
+                 : weir_stdout_lost(errno, &error),
+        &error
+    );
 }
 
 /* ---- files that come with the program: configs/ and models/weir-demo below one of these roots  */
@@ -270,11 +289,9 @@ static int print_help(const weir_program *program, int argc, const char *const *
     return unknown_command(program, argc, argv);
 }
 
-int weir_main(const weir_program *program, int argc, const char *const *argv)
+static int dispatch(const weir_program *program, int argc, const char *const *argv)
 {
     int n_words = 0;
-    /* A write that exceeds `ulimit -f` fails instead of killing the process. */
-    (void)signal(SIGXFSZ, SIG_IGN);
     if (program->fixed != NULL) {
         const weir_command *const command =
             find_command(program->commands, program->n_commands, 1, &program->fixed, &n_words);
@@ -292,4 +309,11 @@ int weir_main(const weir_program *program, int argc, const char *const *argv)
         return print_commands(program, argv[1], argc > 2);
     if (command == NULL) return unknown_command(program, argc - 1, argv + 1);
     return run(program, command, argc - 1 - n_words, argv + 1 + n_words);
+}
+
+int weir_main(const weir_program *program, int argc, const char *const *argv)
+{
+    /* A write that exceeds `ulimit -f` fails instead of killing the process. */
+    (void)signal(SIGXFSZ, SIG_IGN);
+    return end_output(dispatch(program, argc, argv));
 }

@@ -1,5 +1,6 @@
 #include "engine/cli/generate.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "engine/base/log.h"
@@ -14,13 +15,13 @@ typedef struct printer {
     const weir_tokenizer *tokenizer;
     weir_detokenizer stream;
     weir_buffer text;
-    bool is_lost; /* writing to stdout failed */
+    int lost; /* errno of a write to stdout that failed; 0: none did */
 } printer;
 
 static void print_text(printer *p)
 {
     if (fwrite(p->text.data, 1, p->text.size, stdout) != p->text.size || fflush(stdout) != 0)
-        p->is_lost = true;
+        p->lost = errno;
 }
 
 static bool print_token(void *user, int32_t token)
@@ -31,7 +32,7 @@ static bool print_token(void *user, int32_t token)
         p->text.size == 0)
         return true;
     print_text(p);
-    return !p->is_lost;
+    return p->lost == 0;
 }
 
 static void print_end(printer *p)
@@ -107,10 +108,10 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
         out != NULL ? weir_json_text(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(out);
     if (line == NULL) return WEIR_EXIT_FAILED;
-    const bool written = puts(line) >= 0 && fflush(stdout) == 0;
+    const int lost = puts(line) >= 0 && fflush(stdout) == 0 ? 0 : errno;
     weir_memory_give(line);
-    if (!written) (void)fputs("weir: cannot write to stdout\n", stderr);
-    return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+    weir_error error = { 0 };
+    return lost == 0 ? WEIR_EXIT_OK : weir_fail(weir_stdout_lost(lost, &error), &error);
 }
 
 weir_status weir_cli_generate(
@@ -147,7 +148,7 @@ weir_status weir_cli_generate(
         (void)fprintf(
             stderr, "weir: interrupted after %zu tokens of the answer\n", answer->tokens.count
         );
-    if (p.is_lost) status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
+    if (p.lost != 0) status = weir_stdout_lost(p.lost, error);
     weir_buffer_free(&p.text);
     return status;
 }

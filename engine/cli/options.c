@@ -239,6 +239,20 @@ static weir_status stray(const weir_command *command, const char *text, weir_err
     );
 }
 
+/* Where a bare word sets it, the usage shows how. */
+static weir_status missing(
+    const weir_command *command, const weir_option *option, weir_error *error
+)
+{
+    for (size_t n = 0; n < 2 && command->words[n] != NULL; n++)
+        if (strcmp(command->words[n], option->name) == 0)
+            return weir_error_set(
+                error, WEIR_ECONFIG, "%s is missing; usage: %s %s", option->value, command->name,
+                command->usage
+            );
+    return weir_error_set(error, WEIR_ECONFIG, "--%s %s is needed", option->name, option->value);
+}
+
 /* A word without an option is the value of the command's next `words` option. */
 static weir_status take_word(weir_arguments *out, const char *word, weir_error *error)
 {
@@ -304,10 +318,7 @@ weir_status weir_arguments_parse(
     const weir_option *option;
     for (size_t i = 0;
          out->action == WEIR_ACTION_RUN && (option = weir_option_at(command, i)) != NULL; i++)
-        if (option->required && out->values[i] == NULL)
-            return weir_error_set(
-                error, WEIR_ECONFIG, "--%s %s is needed", option->name, option->value
-            );
+        if (option->required && out->values[i] == NULL) return missing(command, option, error);
     return WEIR_OK;
 }
 

@@ -1,8 +1,10 @@
 #include "engine/cli/print.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "engine/base/memory.h"
+#include "engine/cli/command.h"
 #include "engine/formats/json.h"
 
 int weir_print_json(json_t *out)
@@ -10,8 +12,12 @@ int weir_print_json(json_t *out)
     char *const text =
         out != NULL ? weir_json_text(out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(out);
-    const bool written = text != NULL && puts(text) >= 0 && fflush(stdout) == 0;
+    weir_error error = { 0 };
+    weir_status status = WEIR_OK;
+    if (text == NULL)
+        status = weir_error_set(&error, WEIR_ENOMEM, "no memory for the result");
+    else if (puts(text) < 0 || fflush(stdout) != 0)
+        status = weir_stdout_lost(errno, &error);
     weir_memory_give(text);
-    if (!written) (void)fputs("weir: cannot write the result\n", stderr);
-    return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+    return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
 }

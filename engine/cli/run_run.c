@@ -24,12 +24,27 @@ static bool agrees(const char *name)
     return strcmp(line, "y\n") == 0 || strcmp(line, "Y\n") == 0 || strcmp(line, "yes\n") == 0;
 }
 
+/* A bare word that is neither a file here nor a name of the hub. */
+static weir_status check_name(const char *name, weir_error *error)
+{
+    weir_hub_name parsed;
+    if (weir_file_exists(name) || strchr(name, '/') != NULL || weir_hub_name_parse(&parsed, name))
+        return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EINVAL,
+        "%.100s: there is no such file or folder, and a model to download is named OWNER/NAME or "
+        "OWNER/NAME:QUANT",
+        name
+    );
+}
+
 /* Sets model.path to the file or folder that the name leads to. */
 static weir_status find_model(
     weir_config *config, const char *name, bool downloads, weir_error *error
 )
 {
     weir_hub_result result;
+    WEIR_TRY(check_name(name, error));
     const size_t capacity = sizeof config->model.path;
     WEIR_TRY(weir_config_set(config, "model.path", name, error));
     const weir_status status = weir_models_resolve(config->model.path, capacity, error);

@@ -1,6 +1,7 @@
 /* engine/cli/run_session.c - weir session list, save, restore, delete. */
 #include <inttypes.h>
 
+#include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cli/answer.h"
@@ -116,6 +117,7 @@ int weir_run_session_restore(const weir_arguments *arguments)
 }
 
 /* ---- without one ----------------------------------------------------------------------------- */
+/* A folder that is not there is a mistake here, where a server makes it. */
 static weir_status open_folder(
     weir_sessions **sessions, const weir_config *config, weir_error *error
 )
@@ -124,6 +126,11 @@ static weir_status open_folder(
         return weir_error_set(
             error, WEIR_ECONFIG,
             "no folder of sessions: give --dir, or sessions.dir in the configuration"
+        );
+    if (!weir_file_exists(config->sessions.dir))
+        return weir_error_set(
+            error, WEIR_ENOTFOUND, "%.300s: there is no such folder (sessions.dir)",
+            config->sessions.dir
         );
     return weir_sessions_open(
         sessions, &(weir_sessions_options){ .folder = config->sessions.dir }, error

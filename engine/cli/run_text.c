@@ -1,5 +1,6 @@
 /* engine/cli/run_text.c - weir tokenize and weir render: text to ids or to a prompt; weights are
  * not loaded. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +43,10 @@ static weir_status print_line(
     );
     char *const dumped = out != NULL ? weir_json_text(out, JSON_COMPACT) : NULL;
     json_decref(out);
-    if (status == WEIR_OK && (dumped == NULL || puts(dumped) < 0))
-        status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
+    if (status == WEIR_OK && dumped == NULL)
+        status = weir_error_set(error, WEIR_ENOMEM, "no memory for a line of tokens");
+    else if (status == WEIR_OK && puts(dumped) < 0)
+        status = weir_stdout_lost(errno, error);
     weir_memory_give(dumped);
     weir_buffer_free(&text);
     weir_ids_free(&ids);
@@ -62,8 +65,7 @@ int weir_run_tokenize(const weir_arguments *arguments)
     while (status == WEIR_OK && (n = getline(&line, &capacity, stdin)) >= 0)
         status =
             print_line(tokenizer, line, (size_t)n - (n > 0 && line[n - 1] == '\n' ? 1 : 0), &error);
-    if (status == WEIR_OK && fflush(stdout) != 0)
-        status = weir_error_set(&error, WEIR_EIO, "cannot write to stdout");
+    if (status == WEIR_OK && fflush(stdout) != 0) status = weir_stdout_lost(errno, &error);
     free(line);
     weir_tokenizer_close(tokenizer);
     weir_tensor_directory_close(directory);

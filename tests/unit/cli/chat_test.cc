@@ -60,4 +60,18 @@ TEST_F(Chats, CtrlCStopsTheAnswerAndTheConversationGoesOn)
     EXPECT_EQ(chat.end(), 0);
 }
 
+/* Nobody would read the answers to the other lines. */
+TEST_F(Chats, EndsWhenItsOutputIsLost)
+{
+    program::Redirect in(STDIN_FILENO, true);
+    const std::string lines = "Hi.\nGo on.\n";
+    ASSERT_EQ(write(in.other(), lines.data(), lines.size()), (ssize_t)lines.size());
+    in.end();
+    clearerr(stdin);
+    const Outcome o = program::run_full(chat_words({ "--temperature", "0", "-n", "4" }));
+    EXPECT_EQ(o.code, 1);
+    EXPECT_SAYS(o.err, "weir: cannot write to stdout: No space left on device\n");
+    EXPECT_EQ(o.err.find("cannot write"), o.err.rfind("cannot write")) << o.err;
+}
+
 } // namespace

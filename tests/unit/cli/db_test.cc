@@ -70,6 +70,14 @@ class Db : public testing::Test {
     std::string folder_, dir_;
 };
 
+TEST_F(Db, AFileIsNoFolder)
+{
+    dir_ = put("file", "text");
+    const Outcome o = db("create");
+    EXPECT_EQ(o.code, 2);
+    EXPECT_SAYS(o.err, "--dir " + dir_ + ": is no folder");
+}
+
 TEST_F(Db, AnswersFromAStateAreThoseOfAColdRun)
 {
     ASSERT_EQ(db("create").code, 0);

@@ -52,6 +52,51 @@ TEST_F(Commands, GenerateReadsStandardInput)
     EXPECT_EQ(piped.out, file.out);
 }
 
+TEST_F(Commands, AnOutputThatIsLostIsAnError)
+{
+    const std::string file = put("m.json", messages);
+    for (const auto &words : { std::vector<std::string>{ "--version" },
+                               { "eval", "policies" }, /* prints as it goes */
+                               { "eval", "policies", "--help" },
+                               { "render", "--model", demo, "--messages", file },
+                               { "generate", "--model", demo, "--messages", file, "-n", "2" },
+                               { "generate", "--model", demo, "--json", "-n", "2", "Hi" } }) {
+        const Outcome o = run_full(words);
+        EXPECT_EQ(o.code, 1) << words[0];
+        EXPECT_SAYS(o.err, "weir: cannot write to stdout");
+        EXPECT_EQ(o.err.find("cannot write"), o.err.rfind("cannot write")) << "said twice";
+    }
+    EXPECT_SAYS(run_full({ "--version" }).err, "to stdout: No space left on device\n");
+}
+
+TEST_F(Commands, AModelThatIsNeitherHereNorANameIsSaid)
+{
+    const Outcome bare = run({ "run", "llama3", "Hi" });
+    EXPECT_EQ(bare.code, 2);
+    EXPECT_SAYS(
+        bare.err, "llama3: there is no such file or folder, and a model to download is "
+                  "named OWNER/NAME"
+    );
+    const Outcome path = run({ "run", folder_ + "/llama3", "Hi" });
+    EXPECT_EQ(path.code, 1);
+    EXPECT_SAYS(path.err, "/llama3: no such file or folder\n");
+    const Outcome none = run({ "run" });
+    EXPECT_EQ(none.code, 2);
+    EXPECT_SAYS(none.err, "MODEL is missing; usage: run MODEL [TEXT] [options]");
+}
+
+TEST_F(Commands, AFolderOfSessionsIsNotMadeToListIt)
+{
+    const std::string dir = folder_ + "/typo";
+    for (const auto &words : { std::vector<std::string>{ "session", "list", "--dir", dir },
+                               { "session", "delete", "--dir", dir, "--name", "a" } }) {
+        const Outcome o = run(words);
+        EXPECT_EQ(o.code, 1);
+        EXPECT_SAYS(o.err, dir + ": there is no such folder");
+    }
+    EXPECT_FALSE(std::filesystem::exists(dir));
+}
+
 TEST_F(Commands, ASessionOfOtherNumericsIsRefusedOrSaid)
 {
     const std::string dir = "sessions.dir=" + (folder_ + "/sessions");

@@ -110,7 +110,7 @@ TEST_F(LoadCommand, MistakesAreNamed)
     EXPECT_EQ(load("https://127.0.0.1", {}).code, 2);
     const Outcome none = program::run({ "load" });
     EXPECT_EQ(none.code, 2);
-    EXPECT_SAYS(none.err, "--url URL is needed");
+    EXPECT_SAYS(none.err, "URL is missing; usage: load URL [options]");
     const Outcome gone = load(url, {});
     EXPECT_EQ(gone.code, 1);
     EXPECT_SAYS(gone.err, "no connection");
