@@ -22,10 +22,11 @@ static weir_status fail(weir_error *error, const char *path, const char *what)
     return weir_error_set(error, WEIR_EIO, "%s: %s: %s", path, what, strerror(errno));
 }
 
-/* Locks the folder of the socket, until *fd is closed: of servers that start at once, one looks for
- * an old socket and listens in its place before the next one looks. *fd: -1 where the folder cannot
- * be read, or its file system has no locks. */
-static weir_status lock_folder(int *fd, const char *path, weir_error *error)
+/* Locks the folder of the socket, until the result is closed: of servers that start at once, one
+ * looks for an old socket and listens in its place before the next one looks. -1: the folder cannot
+ * be read, its file system has no locks, or another program holds one for 5 s, as any user of a
+ * shared folder may. */
+static int lock_folder(const char *path)
 {
     enum { TRIES = 500, PAUSE_NS = 10000000 };
     char folder[sizeof((struct sockaddr_un *)NULL)->sun_path + 1] = ".";
@@ -34,18 +35,14 @@ static weir_status lock_folder(int *fd, const char *path, weir_error *error)
         memcpy(folder, path, (size_t)(name - path) + 1); /* with the slash: it may be the root */
         folder[name - path + 1] = '\0';
     }
-    *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int i = 0; *fd >= 0 && i < TRIES; i++) {
-        if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return WEIR_OK;
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && i < TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
         if (errno != EWOULDBLOCK && errno != EINTR) break;
         (void)nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
-        if (i + 1 < TRIES) continue;
-        (void)close(*fd);
-        return weir_error_set(
-            error, WEIR_EIO, "%s: another program holds a lock on the folder of this socket", path
-        );
     }
-    return WEIR_OK;
+    if (fd >= 0) (void)close(fd);
+    return -1;
 }
 
 /* Removes the socket of a server that has ended; one that answers, and any other file, stays. */
@@ -92,14 +89,13 @@ weir_status weir_local_socket_open(
 )
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
-    int lock;
     if (strlen(path) >= sizeof address.sun_path)
         return weir_error_set(
             error, WEIR_ECONFIG, "server.host: the path of a socket has at most %zu bytes",
             sizeof address.sun_path - 1
         );
     memcpy(address.sun_path, path, strlen(path) + 1);
-    WEIR_TRY(lock_folder(&lock, path, error));
+    const int lock = lock_folder(path);
     const weir_status status = listen_at(out, made, &address, is_private, error);
     if (lock >= 0) (void)close(lock);
     return status;
