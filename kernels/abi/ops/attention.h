@@ -83,7 +83,10 @@ static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_arg
     for (int64_t i = 0; i < args->n_segments; i++) {
         weir_kv_segment s = args->segments[i];
         weir_marshal_range used = weir_kv_segment_seen(&s);
-        if (args->partials) used.first = (int64_t)args->first_split * SPLIT_PAGES;
+        const int64_t past = args->window > 0 ? (int64_t)s.n_past + 1 - args->window : 0;
+        if (past > 0) used.first = past / WEIR_PAGE_TOKENS; /* tables may begin there */
+        if (args->partials && (int64_t)args->first_split * SPLIT_PAGES > used.first)
+            used.first = (int64_t)args->first_split * SPLIT_PAGES;
         if (args->partials && (int64_t)args->end_split * SPLIT_PAGES < used.end)
             used.end = (int64_t)args->end_split * SPLIT_PAGES;
         weir_kv_segment_marshal(
