@@ -257,7 +257,7 @@ bool weir_answer_own(weir_route *r)
 
 bool weir_answer_allow(weir_route *r)
 {
-    char line[sizeof r->cors + 200];
+    char line[sizeof r->cors + sizeof WEIR_CORS_ORIGIN + sizeof WEIR_CORS_EXPOSE];
     weir_route_bytes *const down = &r->down;
     const char *const end = memchr(down->data, '\n', down->size);
     if (end == NULL || r->cors[0] == '\0') return end != NULL;

@@ -20,24 +20,33 @@ weir_sent weir_route_send(int fd, weir_route_bytes *bytes)
     return WEIR_SENT_ALL;
 }
 
+/* A page may be shown by a model that does not exist for this client. */
+static const char *name_for(const weir_route *r)
+{
+    const size_t model = (size_t)r->model;
+    return weir_request_may_use(r, model) ? r->router->loads.of[model].name : "of this page";
+}
+
 void weir_route_pass(weir_route *r)
 {
     weir_load *const load = &r->router->loads.of[r->model];
     const int fd = weir_child_connect(r->router, (size_t)r->model);
     if (fd < 0) {
         weir_answer_refuse(
-            r, 503, NULL, 1, "the model %s takes no further request now; try again", load->name
+            r, 503, NULL, 1, "the model %s takes no further request now; try again", name_for(r)
         );
         return;
     }
     r->server.fd = fd;
     weir_route_enter(r, WEIR_ROUTE_PASS);
     r->moved_ns = r->since_ns;
-    r->is_counted = true;
-    weir_load_outlive(load);
-    load->n_running++;
-    load->n_requests++;
-    if (weir_request_may_use(r, (size_t)r->model)) load->used_ns = r->since_ns;
+    r->is_counted = weir_request_may_use(r, (size_t)r->model); /* pages are no use of a model */
+    if (r->is_counted) {
+        weir_load_outlive(load);
+        load->n_running++;
+        load->n_requests++;
+        load->used_ns = r->since_ns;
+    }
     weir_route_watch(r);
 }
 
@@ -89,16 +98,16 @@ static bool fetch(weir_route *r)
 
 static void end_of_server(weir_route *r)
 {
-    weir_load *const load = &r->router->loads.of[r->model];
     if (r->began) {
-        if (r->is_counted) load->answered = true; /* its server's end was not seen before */
+        /* Its server's end was not seen before. */
+        if (r->is_counted) r->router->loads.of[r->model].answered = true;
         weir_route_linger(r);
         return;
     }
     r->down.size = 0;
     weir_answer_refuse(
         r, 502, "model_failed", 1, "the server of the model %s ended before it answered; try again",
-        load->name
+        name_for(r)
     );
 }
 

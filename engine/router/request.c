@@ -27,6 +27,13 @@ static bool is_public(const weir_route *r)
                          strcmp(r->path, "/openapi.json") == 0);
 }
 
+static bool may_use_any(const weir_route *r)
+{
+    for (size_t i = 0; i < r->router->loads.n; i++)
+        if (weir_request_may_use(r, i)) return true;
+    return false;
+}
+
 static bool check_key(weir_route *r)
 {
     const weir_router *const router = r->router;
@@ -37,8 +44,9 @@ static bool check_key(weir_route *r)
     for (size_t i = 0; i < router->loads.n; i++)
         if (router->own[i].n_keys > 0 && weir_access_check(&router->own[i], bearer, key) >= 0)
             r->own_keys |= (uint32_t)1 << i;
-    /* Without a key there is no body: it would take memory that all requests share. */
-    if (r->has_key_of_all || r->own_keys != 0 || (r->is_public && r->body_done)) return true;
+    /* Who may use no model sends no body: it would take memory that all requests share. */
+    const bool is_known = r->has_key_of_all || r->own_keys != 0 || r->is_public;
+    if (is_known && (r->body_done || may_use_any(r))) return true;
     weir_answer_refuse(
         r, 401, "invalid_api_key", 0, "a valid API key is needed: Authorization: Bearer KEY"
     );

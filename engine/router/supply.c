@@ -46,7 +46,7 @@ void weir_supply_leave(weir_route *route)
         find_first(route->router, load, route->model);
     } else {
         load->n_running--; /* what its server wrote may still be on its way */
-        if (weir_request_may_use(route, (size_t)route->model)) load->used_ns = weir_clock_ns();
+        load->used_ns = weir_clock_ns();
     }
 }
 

@@ -55,11 +55,13 @@ static void require_target(const char *before, const char *after)
     probe_require(memchr(name, '\0', sizeof name) != NULL);
     before += path;
     after += path;
+    char separator = '?';
     for (size_t n; *before != '\0'; before += n) {
         n = 1 + strcspn(before + 1, "&");
         if (strncmp(before + 1, "model=", 6) == 0) continue;
-        probe_require(*after != '\0' && strncmp(before + 1, after + 1, n - 1) == 0);
+        probe_require(*after == separator && strncmp(before + 1, after + 1, n - 1) == 0);
         after += n;
+        separator = '&';
     }
     probe_require(*after == '\0');
 }

@@ -3,9 +3,9 @@
  * 7) or "wait" (never listens).
  *
  * Paths: /die ends the process with 3. /stream sends a piece, and the rest after a request for /go.
- * /hold answers nothing until its client has gone; /gone answers once that happened. /big sends 4
- * MiB. /cut sends the process number, which is less than its Content-Length, and goes on when the
- * client has gone. Any other: name and request. */
+ * /hold and /page/hold answer nothing until the client has gone; /gone answers once that happened.
+ * /big sends 4 MiB. /cut sends the process number, which is less than its Content-Length, and goes
+ * on when the client has gone. Any other: name and request. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void answer(int fd, const char *request, size_t n)
     const char *const path = strchr(request, ' ') != NULL ? strchr(request, ' ') + 1 : "";
     char pid[80];
     if (strncmp(path, "/die", 4) == 0) _exit(3);
-    if (strncmp(path, "/hold", 5) == 0) {
+    if (strncmp(path, "/hold", 5) == 0 || strncmp(path, "/page/hold", 10) == 0) {
         char byte;
         while (recv(fd, &byte, 1, 0) > 0) continue;
         count(&n_gone);

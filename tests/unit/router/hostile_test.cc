@@ -90,13 +90,17 @@ TEST_F(Router, BodiesThatAreKept)
         const int64_t before = kept();
         const std::string begin = head + "Content-Length: 1048576\r\n\r\n{\"",
                           text = begin + std::string(size_t(n) - begin.size(), 'x');
+        /* First a piece from which doubling leads far beyond the body. */
+        const size_t first = 9000, rest = text.size() - first;
         held.push_back(http::connect_to(port_));
-        EXPECT_EQ((ssize_t)text.size(), send(held.back(), text.data(), text.size(), MSG_NOSIGNAL));
+        EXPECT_EQ((ssize_t)first, send(held.back(), text.data(), first, MSG_NOSIGNAL));
+        for (int i = 0; i < 6000 && kept() < before + (int64_t)first; i++) (void)usleep(10000);
+        EXPECT_EQ((ssize_t)rest, send(held.back(), text.data() + first, rest, MSG_NOSIGNAL));
         /* The router's head has "Connection: close", too. */
         for (int i = 0; i < 6000 && kept() < before + n + 19; i++) (void)usleep(10000);
         return kept() - before;
     };
-    for (int i = 0; i < 5; i++) EXPECT_LE(hold(mib), mib + (16 << 10)) << "a body and a head";
+    for (int i = 0; i < 5; i++) EXPECT_LE(hold(mib), mib + (17 << 10)) << "a body and a head";
     hold(budget - kept() - 100);
     EXPECT_EQ(503, status_of(post("/x", "{}"))) << "all is taken";
     EXPECT_EQ(200, status_of(get("/health")));
@@ -148,6 +152,15 @@ TEST_F(Router, AModelMayHaveItsOwnKeys)
     EXPECT_TRUE(watches("all", "a") && watches("all", "b")) << "a key of the server watches all";
 }
 
+TEST_F(Router, WhereAllModelsHaveKeysNoBodyIsTakenWithoutOne)
+{
+    add("a", mib, "serve", { "team" });
+    start(mib);
+    EXPECT_EQ(401, status_of(post("/x", "{}")));
+    EXPECT_EQ(200, status_of(get("/health")));
+    EXPECT_EQ(404, status_of(get("/x?model=a")));
+}
+
 /* Without keys of the server none shows the metrics of all. */
 TEST_F(Router, AModelWithItsOwnKeysIsHidden)
 {
@@ -178,6 +191,24 @@ TEST_F(Router, WithoutAKeyNoModelIsUsed)
     const int held[] = { hold("b"), hold("c"), line_up("a") };
     EXPECT_EQ(0u, body_of(get("/")).find("c\n"));
     for (const int fd : held) close(fd);
+}
+
+/* Nor does one that is read slowly keep a model in memory. */
+TEST_F(Router, APageWithoutAKeyHoldsNoModel)
+{
+    const char *const all = "all";
+    options_.keys = &all;
+    options_.n_keys = 1;
+    key_ = "x-api-key: all\r\n";
+    for (const char *const name : { "a", "b" }) add(name, mib);
+    start(mib);
+    EXPECT_EQ(200, status_of(get("/x?model=a", key_)));
+    const std::string page = "GET /page/hold HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const int held = http::connect_to(port_);
+    EXPECT_EQ((ssize_t)page.size(), send(held, page.data(), page.size(), MSG_NOSIGNAL));
+    EXPECT_EQ(200, status_of(get("/x?model=b", key_)));
+    EXPECT_EQ("{\"value\":\"unloaded\"}", state("a"));
+    close(held);
 }
 
 TEST_F(Router, ListedPagesMayReadAnswers)
