@@ -38,9 +38,9 @@ weir_marshal_begin(weir_marshaller *marshaller, weir_op op, const void *args, co
 /* Copies back what the op wrote. */
 void weir_marshal_end(weir_marshaller *marshaller);
 
-/* With AddressSanitizer: ends the program, with its report, if an array of host memory that the op
- * will use is not there as a whole. Kernels themselves are instrumented in .ci/nightly only
- * (docs/decisions/0101). Without it: nothing. */
+/* With AddressSanitizer: ends the program, with its report, if an array that marshalling would copy
+ * is not there as a whole, or the first byte of another array or of a page is not. Kernels
+ * themselves are instrumented in .ci/nightly only (docs/decisions/0101). Without it: nothing. */
 void weir_marshal_check(weir_op op, const void *args);
 
 #ifdef __cplusplus

@@ -76,7 +76,7 @@ void *Builder::bytes(size_t n, size_t misaligned)
 {
     Block block = { nullptr, 2 * kGuard + n + misaligned, kGuard + misaligned, n };
     if (allocator_.is_fenced) {
-        const size_t past = misaligned > 0 ? 64 - misaligned % 64 : 0;
+        const size_t past = misaligned > 0 ? (64 - (misaligned + n) % 64) % 64 : 0;
         block.size = (kGuard + n + past + kFence - 1) / kFence * kFence;
         block.offset = block.size - past - n;
     }
