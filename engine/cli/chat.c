@@ -194,7 +194,7 @@ static void converse(weir_chat *c, input *in)
             continue;
         }
         answer_to(c, line + is_slashed, length - is_slashed);
-        if (c->lost != 0) return; /* nobody hears the next one */
+        if (c->lost != 0) return;
     }
     if (in->is_terminal) (void)putchar('\n');
 }

@@ -24,6 +24,8 @@ typedef enum weir_exit {
 int weir_fail(weir_status status, const weir_error *error);
 /* Returns EIO: stdout could not be written, with this errno. */
 weir_status weir_stdout_lost(int why, weir_error *error);
+/* Writes a line to stdout. */
+weir_status weir_print_line(const char *line, weir_error *error);
 /* Writes to stdout. Returns the exit code: failed, with a message, if it cannot be written. */
 int weir_print(const weir_buffer *text);
 

@@ -39,6 +39,11 @@ weir_status weir_stdout_lost(int why, weir_error *error)
     return weir_error_set(error, WEIR_EIO, "cannot write to stdout: %s", strerror(why));
 }
 
+weir_status weir_print_line(const char *line, weir_error *error)
+{
+    return puts(line) >= 0 && fflush(stdout) == 0 ? WEIR_OK : weir_stdout_lost(errno, error);
+}
+
 int weir_print(const weir_buffer *text)
 {
     weir_error error = { 0 };

@@ -108,10 +108,10 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
         out != NULL ? weir_json_text(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(out);
     if (line == NULL) return WEIR_EXIT_FAILED;
-    const int lost = puts(line) >= 0 && fflush(stdout) == 0 ? 0 : errno;
-    weir_memory_give(line);
     weir_error error = { 0 };
-    return lost == 0 ? WEIR_EXIT_OK : weir_fail(weir_stdout_lost(lost, &error), &error);
+    const weir_status status = weir_print_line(line, &error);
+    weir_memory_give(line);
+    return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
 }
 
 weir_status weir_cli_generate(

@@ -1,8 +1,5 @@
 #include "engine/cli/print.h"
 
-#include <errno.h>
-#include <stdio.h>
-
 #include "engine/base/memory.h"
 #include "engine/cli/command.h"
 #include "engine/formats/json.h"
@@ -16,8 +13,8 @@ int weir_print_json(json_t *out)
     weir_status status = WEIR_OK;
     if (text == NULL)
         status = weir_error_set(&error, WEIR_ENOMEM, "no memory for the result");
-    else if (puts(text) < 0 || fflush(stdout) != 0)
-        status = weir_stdout_lost(errno, &error);
+    else
+        status = weir_print_line(text, &error);
     weir_memory_give(text);
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
 }

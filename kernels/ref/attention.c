@@ -1,7 +1,7 @@
 /* kernels/ref/attention.c - out = softmax(scale * q . K) V over pages, a split of 1024 positions at
  * a time, rows as the codecs decode them. f64 within a split; f32 maximum, sum and value between
- * splits, so several calls equal one, for about 1e-7 of the output. Decoding a row of KV takes ten
- * times as long as a product with it, so 16 query rows of a KV head share it. */
+ * splits, so several calls equal one, for about 1e-7 of the output. 16 query rows of a KV head
+ * share a decoded row, which costs more than a product with it. */
 #include <float.h>
 #include <math.h>
 

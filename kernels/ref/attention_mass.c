@@ -1,6 +1,6 @@
 /* kernels/ref/attention_mass.c - the attention mass of each slot: a slot and a query head at a
  * time, over rows in ascending order. A key is decoded once for rows of its page and once for
- * later ones: that takes longer than all products with it. */
+ * later ones. */
 #include <math.h>
 
 #include "kernels/ref/kv_rows.h"

@@ -60,7 +60,7 @@ TEST_F(Chats, CtrlCStopsTheAnswerAndTheConversationGoesOn)
     EXPECT_EQ(chat.end(), 0);
 }
 
-/* Nobody would read the answers to the other lines. */
+/* The other lines are not answered. */
 TEST_F(Chats, EndsWhenItsOutputIsLost)
 {
     program::Redirect in(STDIN_FILENO, true);
